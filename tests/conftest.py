@@ -37,7 +37,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Keep this run's job locks in a folder of its own; with --short, try fewer examples.
+    """Keep this run's job locks in a separate folder; with --short, try fewer examples.
 
     A killed job leaves its lock file behind for a month, and every process that starts a job on a store looks through
     all lock files once.

@@ -78,7 +78,7 @@ def test_top_level_has_at_most_65_names() -> None:
 def test_promised_names_are_at_most_304() -> None:
     """Each public name has its own page in the reference, and is a promise.
 
-    `compat` and `integrations` are not counted, because their names are those of what they imitate, nor is
+    `compat` and `integrations` are not counted, because their names are those of the libraries they imitate, nor is
     `storage.http`, which promises nothing.
 
     The limit was 300 until sources (`forget_source`) and deletion (`tools.delete`, its receipt, `blocking.delete`) were

@@ -1,6 +1,6 @@
 """Decode batches of records to columns of features, in C or with NumPy.
 
-The C code (``asyncrec/_native/columns.c``) parses each record by itself, and passes only unusual records to Python.
+The C code (``asyncrec/_native/columns.c``) parses each record separately, and passes only unusual records to Python.
 
 The NumPy code parses many records together, because most records of a data set have the same features in the same
 order, although the lengths of their values vary. It parses one record, and tries its layout (the names and kinds, in
@@ -8,7 +8,7 @@ order) on all the others at once. One NumPy operation compares a tag, a length o
 one of the records that do not fit the layout, and repeats this until none is left. Records with a rare or unusual
 layout are parsed one by one.
 
-In both cases, the result is the same as if each record were parsed by itself, but NumPy takes about a tenth of the
+In both cases, the result is the same as if each record were parsed separately, but NumPy takes about a tenth of the
 time, and C about a hundredth.
 """
 

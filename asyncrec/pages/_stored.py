@@ -106,7 +106,7 @@ async def conditions(dataset: PageDataset | None, url: str) -> Conditions:
         return Conditions({}, None)
     found = validators(page)
     if not found and page["status"] == 304:
-        found = validators(original)  # which the 304 has confirmed; any other answer has its own
+        found = validators(original)  # which the 304 has confirmed; any other response has its own
     return Conditions(found, page)
 
 

@@ -98,7 +98,7 @@ class _Doctor:
         self._keys: list[str] = []
         self._small = secrets.token_bytes(_SMALL)
         self._info: ObjectInfo | None = None
-        self._silent = False  # set if the store did not answer even the first request
+        self._silent = False  # set if the store did not respond even to the first request
         self._loop = HeldLoop()
 
     async def run(self) -> bool:

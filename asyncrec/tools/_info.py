@@ -62,8 +62,8 @@ class WriterInfo:
 
     Attributes:
         state: ``"closed"`` if the writer ended normally; ``"recovered"`` if it died and its records were committed by
-            another process; ``"died"`` if it died without any records; ``"given up"`` if another process gave it up. A
-            writer that has not ended is ``"alive"``, ``"dead"``, ``"unknown"`` if this machine cannot determine its
+            another process; ``"died"`` if it died without any records; ``"given up"`` if another process abandoned it.
+            A writer that has not ended is ``"alive"``, ``"dead"``, ``"unknown"`` if this machine cannot determine its
             state, or ``"open"`` if it has no mark to check.
         shards, records: the number of shards and of records that the writer committed.
         job: the description that the writer stored when it began; `None` if the writer has ended.

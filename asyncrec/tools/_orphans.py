@@ -249,7 +249,7 @@ async def remove(dataset: SelectedDataset, orphans: Iterable[Orphan]) -> list[Or
 
     First, the writers of the objects are ended, so that they cannot commit anything more. Their earlier commits remain.
 
-    The claims of ended jobs are also deleted, except claims on plain names, because a job that was given up may still
+    The claims of ended jobs are also deleted, except claims on plain names, because an abandoned job may still
     be alive and publish a shard with such a name.
     """
     folder, name = dataset.folder, dataset.name

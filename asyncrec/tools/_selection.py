@@ -156,8 +156,8 @@ async def selected(
     """Open the storage of ``path``, and find its shards. All names below a folder are held in memory.
 
     Args:
-        given_up: also select a data set whose writers were all given up before they committed anything. Such a data set
-            is empty, but objects with its names may exist.
+        given_up: also select a data set whose writers were all abandoned before they committed anything. Such a data
+            set is empty, but objects with its names may exist.
         max_record_bytes: the maximum length of a record, except in shards for which a manifest allows longer records.
 
     Raises:

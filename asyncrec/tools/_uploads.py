@@ -95,7 +95,7 @@ async def uploads(
     disk, no file of a job with a header is deleted, whether the job is running or dead; `asyncrec.recover` handles
     those files. Files that a process is writing are not deleted, either, unless the file system has no locks, in which
     case only the age matters. In a store, an upload that may belong to a job with a mark is deleted only if a lock on
-    this machine proves the job dead; `asyncrec.recover` gives up jobs of other machines.
+    this machine proves the job dead; `asyncrec.recover` abandons jobs of other machines.
 
     Raises:
         ValueError: ``older_than`` is longer than a century.

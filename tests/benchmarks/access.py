@@ -1,7 +1,7 @@
-"""Random access by record number, one at a time and 256 at a time, compared with formats that are made for it.
+"""Random access by record number, one at a time and 256 at a time, compared with formats designed for it.
 
-There are 16 shards with records of 1 KiB, in the page cache. Opening and the first access to each shard are not timed:
-what is timed is what a training run does all day. MosaicML Streaming depends on PyTorch with CUDA, so it is measured
+There are 16 shards with records of 1 KiB, in the page cache. Opening and the first access to each shard are not timed,
+because a training run spends little time on them. MosaicML Streaming depends on PyTorch with CUDA, so it is measured
 only if it is installed (``pip install mosaicml-streaming`` in ``.venv-bench``). To use a different file system than
 `harness.work_folder` would choose: ``make bench ARGS="--only access --folder /data/scratch"``.
 """
@@ -95,7 +95,7 @@ def job_of(main: Callable[[Path], Awaitable[Extras]]) -> Job:
 
 
 def synchronous(case: Case, open_: Callable[[Path], AbstractContextManager[Any]], *, many: bool) -> Job:
-    """Return a contender for any object with ``source[i]``, and with ``source.__getitems__`` if it has that."""
+    """Return a contender for any object with ``source[i]``, and with ``source.__getitems__`` if available."""
     wanted = wanted_of(case)
 
     def job(path: Path) -> Extras:

@@ -1,4 +1,4 @@
-"""A row of `epoch`: a single thread's minimum work for the same records, with handwritten GETs and asyncrec's C.
+"""A row of `epoch`: a single thread's least work for the same records, with handwritten GETs and asyncrec's C code.
 
 Each connection has one buffer. There is no event loop, retry, signature or TLS, and only records' checksums are
 checked.
@@ -33,7 +33,7 @@ async def bare_sockets(shards: Shards, meter: Meter) -> None:
             return True
 
         def receive(connection: socket.socket) -> None:
-            """Receive a buffer or the rest, and split it into records. ``left``: bytes to come, or `None`."""
+            """Fill the buffer or receive all remaining bytes, and split them into records."""
             view, filled, left = open_ones[connection]
             filled += (count := connection.recv_into(view[filled:]))
             if left is None:

@@ -1,7 +1,7 @@
 """The floor for uploads in `s3`: the minimum work of a single thread to send the same parts.
 
 Requests are written by hand, with the CRC-32C in the header computed by asyncrec's C code. Each part is copied, because
-the caller may change the buffer. There are no retries, signatures or TLS, and other tasks get no turns.
+the caller may change the buffer. There are no retries, signatures or TLS, and other tasks cannot run.
 """
 
 from __future__ import annotations

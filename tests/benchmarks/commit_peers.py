@@ -2,7 +2,7 @@
 
     .venv-bench/bin/pip install deltalake "pyiceberg[sql-sqlite,pyarrow]" pylance
 
-Each writer has a client of its own and keeps its table open. Each commit is one call that appends ten rows. Retries are
+Each writer has its own client and keeps its table open. Each commit is one call that appends ten rows. Retries are
 the library's own, with its default limit. After a failed commit, the writer opens the newest version and continues with
 its next batch, without repeating the failed one. PyIceberg's catalog is SQLite in a file on a tmpfs, whose lock its
 writers wait for up to 60 s; its pools have 64 threads instead of six and eight. Lance's writers have a cache of 4 MiB

@@ -31,7 +31,7 @@ PATH = f"{FOLDER}/{NAME}"
 
 @dataclass(frozen=True)
 class Race:
-    """What the writers of one process do."""
+    """The work of the writers in one process."""
 
     contender: str
     place: Place

@@ -23,7 +23,7 @@ each of asyncrec's writers starts a commit every two seconds, so that it does no
     make bench ARGS="--only commits --writers 10 --contender asyncrec --minutes 1"      some seconds
 
 The exit status is 1 if one of asyncrec's commits failed or a record is lost, and otherwise 0, whatever the speed: a
-benchmark on a busy machine is no test.
+benchmark on a busy machine is not a test.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def raced(contender: str, writers: int, commits: int, every: float, options: arg
 
 
 def judged(told: list[list[Any]], found: dict[str, int]) -> dict[str, Any]:
-    """Compare what callers were told with what is stored."""
+    """Compare the outcomes reported to callers with the stored records."""
     names: dict[bool, set[str]] = {True: set(), False: set()}
     for writer, number, _, error in told:
         names[not error].update(record.rstrip(b".").decode() for record in batch(writer, number))

@@ -31,7 +31,7 @@ async def make(path: Path, shards: int) -> None:
 
 
 def work(what: str, path: Path) -> None:
-    """Do the work in its own process, and print what it took."""
+    """Do the work in its own process, and print the time and memory used."""
     from asyncrec import blocking, tools
 
     cpu, began = time.process_time(), time.perf_counter()

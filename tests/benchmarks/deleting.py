@@ -1,8 +1,8 @@
 """The cost of deleting records: 1,000 keys, each in a different shard, and the same number in a single shard.
 
 First, the data set is written and merged: by default, 10 million records of 200 B in 1,000 shards. Then each deletion
-runs in its own process, and its time, memory, and bytes read and written are shown (`/proc/self/io`: Linux). Every byte
-in the folder is searched for a thousandth of what was deleted::
+runs in its own process, and its time, memory, and bytes read and written are shown (`/proc/self/io`: Linux). A
+thousandth of the deleted records is searched for in every byte of the folder::
 
     python tests/benchmarks/deleting.py --folder .
     python tests/benchmarks/deleting.py --folder . --shards 10
@@ -44,7 +44,7 @@ async def make(path: Path, records: int) -> None:
 
 
 def delete(path: Path, numbers: Iterable[int]) -> None:
-    """Delete in its own process, and print what it took."""
+    """Delete in its own process, and print the time and memory used."""
     from asyncrec import blocking
 
     def moved() -> dict[str, int]:

@@ -15,7 +15,7 @@ Single random records are compared with aiobotocore's GETs of such records, 64 a
 ClassBalancedSampler. "bare sockets, records" does only what any reader of records must do, and shows the limit of a
 single thread. Libraries that stream training data have rows if they are installed: `epoch_peers`.
 
-The exit status is 0 whether or not targets are met: a benchmark on a busy machine is no test.
+The exit status is 0 whether or not targets are met: a benchmark on a busy machine is not a test.
 """
 
 from __future__ import annotations

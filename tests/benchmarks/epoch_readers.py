@@ -27,7 +27,7 @@ UNCHECKED = {"request_checksum_calculation": "when_required", "response_checksum
 
 @dataclass
 class Shards:
-    """What a reader gets: the data set's folder in the bucket, and its shards; ``size`` is the size of a record."""
+    """A reader's input: the data set's folder in the bucket, and its shards; ``size`` is the size of a record."""
 
     folder: str
     keys: list[str]
@@ -294,7 +294,7 @@ def chosen(shards: Shards) -> list[int]:
 
 
 EPOCH, SMALL_READS = "aiobotocore, 16 long GETs", "aiobotocore, 64 small GETs"
-# The readers by name, and what each is compared with.
+# The readers by name, each with the reader that it is compared with.
 READERS: dict[str, tuple[Reader, str]] = {
     EPOCH: (aiobotocore(AT_ONCE), EPOCH),
     "aiobotocore, one at a time": (aiobotocore(1), EPOCH),

@@ -1,4 +1,4 @@
-"""The cost of ``flush_seconds`` by the number of open shards: 1 and 5 seconds compared with `None`, in turns.
+"""The cost of ``flush_seconds`` by the number of open shards: 1 and 5 seconds compared with `None`.
 
 There are records of 128 B and pages of 16 KiB, one by one as fast as they are accepted, plain and GZIP; and a slow
 crawl of 100 pages a second, in which every flush has records in every shard. The processor time of all threads is

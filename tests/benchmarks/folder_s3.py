@@ -3,11 +3,13 @@
     python tests/benchmarks/folder_s3.py FOLDER DELAY_MS
 
 prints its port, and serves 127.0.0.1 until its standard input ends. Its only bucket, ``bench``, contains the files in
-FOLDER, which do not change. It supports GET with ranges, HEAD and ListObjectsV2; what is put is discarded. ``GET
-/?counts`` returns, as JSON and without a delay, what was requested since the last ``GET /?reset``:
+FOLDER, which do not change. It supports GET with ranges, HEAD and ListObjectsV2; uploads are discarded. ``GET
+/?counts`` returns, as JSON and without a delay, the requests since the last ``GET /?reset``:
 
-requests      by kind connections   the maximum number open at once answering     the maximum number of concurrent
-requests depth         the maximum number of sequential requests (each begun after another ended)
+    requests      requests by kind
+    connections   the maximum number of open connections
+    answering     the maximum number of concurrent requests
+    depth         the maximum number of sequential requests (each begun after another ended)
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How each format is written record by record, and read, for `formats_compared`."""
+"""Code that writes each format record by record and reads it, for `formats_compared`."""
 
 from __future__ import annotations
 

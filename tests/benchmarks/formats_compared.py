@@ -1,13 +1,13 @@
-"""``make bench ARGS="--only formats"``: each format's cost, what a kill leaves, and whether a flipped bit is noticed.
+"""``make bench ARGS="--only formats"``: each format's cost, and how it handles kills and flipped bits.
 
 The records are random, 1 KiB each, in one file (for asyncrec, a data set with one shard), without compression, on a
-tmpfs if there is one. Each figure is from a process of its own; the formats take turns, and medians are shown. The
+tmpfs if there is one. Each figure is from a separate process; the formats take turns, and medians are shown. The
 processor time of all threads is compared, since a busy machine affects it least, but only within one run.
 
 *cost*: the processor time for writing and reading everything, and the size of the files. *kill*: a process writes the
 records one by one, does nothing for `IDLE` seconds, and is killed with SIGKILL. How many records does the format's own
-reader find? (For asyncrec, after `recover`, which a new writer runs by itself.) *flip*: one bit in the middle of the
-file is flipped. How many records are read, how many of those are wrong, and is anything reported? With the reader's
+reader find? (For asyncrec, after `recover`, which a new writer runs automatically.) *flip*: one bit in the middle of
+the file is flipped. How many records are read, how many of those are wrong, and is anything reported? With the reader's
 defaults, and for asyncrec also with ``on_corrupt="skip"``.
 
 Formats that are not installed are left out. Since MosaicML Streaming depends on PyTorch, install it by hand: ``pip
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--what", nargs="+", default=["cost", "kill", "flip"], choices=["cost", "kill", "flip"])
     parser.add_argument("--do", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.do:  # in a process of its own
+    if options.do:  # in a separate process
         action, name, path, count = options.do
         work = {"write": write, "read": read, "hang": hang}[action]
         print(json.dumps(work(FORMATS[name], Path(path), int(count))))

@@ -1,4 +1,4 @@
-"""How a case is measured: contenders run in processes of their own and take turns, round by round.
+"""Measures a case: the contenders run in separate processes, and take turns in each round.
 
 A `Case` is a job that several systems can do; a `Contender` is one system's way to do it. Each contender runs in a
 process that lives as long as the case, so that imports and first calls are not timed, memory is its own, and libraries
@@ -44,11 +44,11 @@ class Case:
         name: unique; what ``--only`` matches.
         count: how many units of work a round does; times are given per unit.
         size: bytes of one unit, for MB/s.
-        contenders: name -> maker. A maker imports what it needs, does what is not timed, and returns the job.
+        contenders: name -> maker. A maker imports modules, does the work that is not timed, and returns the job.
             The job takes the path (a new one for writers, `prepare`'s file for readers) and may return extra figures;
             ``seconds`` among them replaces the time of the whole job if it includes preparation.
         prepare: makes the file that readers share. `None`: each round gets a path that does not exist yet.
-        check: checks what a writer wrote, after every round and untimed; returns what is wrong with it.
+        check: checks a writer's output after every round, untimed; returns a description of any fault.
         rounds: the number of rounds, unless the command line overrides it.
         note: a remark for readers of the table.
     """
@@ -127,7 +127,7 @@ class Worker:
     """A process with one contender, ready to run."""
 
     def __init__(self, module: str, case: str, contender: str, shrink: int) -> None:
-        # TensorFlow prints much while it starts. This is shown if a worker dies.
+        # TensorFlow prints a lot while it starts. The output is shown only if a worker dies.
         self._said = tempfile.TemporaryFile("w+")  # noqa: SIM115  # closed in end()
         self._process = subprocess.Popen(
             [sys.executable, str(HERE / "harness.py"), module, case, contender, str(shrink)],
@@ -195,7 +195,7 @@ def run_case(module: str, case: Case, *, folder: Path, rounds: int | None, shrin
 
 
 def _remove(path: Path) -> None:
-    """Remove what a job wrote: a file, or a folder of shards."""
+    """Remove a job's output: a file, or a folder of shards."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
@@ -223,7 +223,7 @@ def _answer(out: IO[str], **values: object) -> None:
 
 
 def _worker(module: str, name: str, contender: str, shrink: int) -> None:
-    # Keep what libraries print out of the responses.
+    # Keep the output of libraries out of the responses.
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     try:

@@ -1,4 +1,4 @@
-"""How long the event loop is blocked: a task tries to run every millisecond, and records how late it was able to.
+"""Measures how long the event loop is blocked: a task tries to run every millisecond, and records how late it runs.
 
 There are two causes of lateness: our own work between two awaits, and the machine (another process on the core, or a
 worker thread that holds the GIL). `idle_figures` measures only the second, for comparison.
@@ -53,7 +53,7 @@ class Heartbeat:
 
 
 def idle_figures(seconds: float = 2.0) -> dict[str, float]:
-    """Measure the same on an idle event loop: what this machine adds to every figure."""
+    """Measure the same on an idle event loop: the delay that this machine adds to every figure."""
 
     async def main() -> dict[str, float]:
         async with Heartbeat() as heartbeat:

@@ -1,16 +1,18 @@
-"""An S3 store that keeps what is written to it, with a delay before each response; like a writable `folder_s3`.
+"""An S3 store that keeps the written objects, with a delay before each response; like a writable `folder_s3`.
 
     python tests/benchmarks/kept_s3.py DELAY_MS
 
 prints its port, and serves 127.0.0.1 until its standard input ends. The bucket is in memory. It supports PUT with
 ``If-None-Match: *`` and ``If-Match``, multipart uploads, GET with ranges, HEAD, ListObjectsV2, and deletions of one or
 many objects. A request takes effect when its response is sent. Checksums are echoed, not computed. The store has a
-single thread: if that is always busy (``cpu``), it limits what was measured.
+single thread: if that is always busy (``cpu``), it limits the result.
 
-``GET /?delay=MS`` sets the delay. ``GET /?counts`` returns as JSON what was requested since ``GET /?reset=TRIES``:
+``GET /?delay=MS`` sets the delay. ``GET /?counts`` returns as JSON the requests since ``GET /?reset=TRIES``:
 
-requests   by kind tries      puts of a key that matches TRIES, a regular expression depths     the number of sequential
-requests (each begun after another ended), of "all" and of each writer (`MARK`) cpu        seconds of processor time
+    requests   requests by kind
+    tries      puts of a key that matches TRIES, a regular expression
+    depths     the number of sequential requests (each begun after another ended), of "all" and of each writer (`MARK`)
+    cpu        seconds of processor time
 """
 
 from __future__ import annotations
@@ -324,7 +326,7 @@ def _xml(root: str, inner: str = "", **values: str) -> bytes:
 async def serve(delay: float) -> None:
     """Serve until standard input ends, which also happens if the benchmark is killed."""
     loop, store = asyncio.get_running_loop(), _Store(delay)
-    # For example, without free descriptors: the store must not be what is measured.
+    # For example, without free descriptors: the benchmark must not measure the store.
     loop.set_exception_handler(lambda *_: os._exit(1))
     server = await loop.create_server(lambda: _Connection(store), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -3,9 +3,9 @@
     python tests/benchmarks/manifests.py                                   some minutes, 0.7 GiB in a temporary folder
     python tests/benchmarks/manifests.py --shards 100000 --writers 200
 
-Each row is a process of its own. Memory is the peak of its resident set, including Python, numpy and asyncrec. "held"
-is the maximum delay of a task that tries to run every millisecond; the same figure is shown for an idle event loop. The
-far store is the same folder, with 20 ms before each response, and lists of 1,000 keys per request.
+Each row is measured in a separate process. Memory is the peak of its resident set, including Python, numpy and
+asyncrec. "held" is the maximum delay of a task that tries to run every millisecond; the same figure is shown for an
+idle event loop. The far store is the same folder, with 20 ms before each response, and lists of 1,000 keys per request.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ async def make(path: Path, records: int, again: int, *, compact: bool) -> None:
 
 
 async def read(path: Path, newest: str | None, again: int) -> None:
-    """Read in its own process, and print what it took."""
+    """Read in its own process, and print the time and memory used."""
     import asyncrec
 
     def moved() -> dict[str, int]:

@@ -3,7 +3,7 @@
     python tests/benchmarks/null_stores.py s3|gcs|azure TILE RATE
 
 prints its port. RATE limits all uploads together, in bytes per second; 0 means no limit. Checksums are echoed, not
-computed. Listings are empty; what was put cannot be read back, but ``give-N`` can be read (see `null_s3`).
+computed. Listings are empty, and uploads cannot be read back, but ``give-N`` can be read (see `null_s3`).
 """
 
 from __future__ import annotations

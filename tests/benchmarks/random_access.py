@@ -99,7 +99,7 @@ async def access(path: Path) -> None:
 
 async def shuffling(path: Path, **options: Any) -> None:
     async with asyncrec.open_dataset(path) as dataset:
-        await dataset.get(0)  # loads what is imported late
+        await dataset.get(0)  # loads the modules that are imported late
         _reset_peak()
         before = _status("VmRSS")
         began = time.perf_counter()

@@ -1,8 +1,8 @@
 """Framing and files: records of 128 B, 4 KiB and 1 MiB, and 4 KiB with GZIP, written and read.
 
-Writing and reading use asyncrec's public API, include opening and closing, and verify checksums. What others do not do
-is stated in their name ("no CRC"). The floor copies the same bytes with plain ``write`` and ``readinto``, 1 MiB at a
-time.
+Writing and reading use asyncrec's public API, include opening and closing, and verify checksums. The names
+of other contenders state what they skip ("no CRC"). The floor copies the same bytes with plain ``write`` and
+``readinto``, 1 MiB at a time.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def timed(make: Callable[[Case], Main]) -> Callable[[Case], Job]:
 
 
 def watched(make: Callable[[Case], Main]) -> Callable[[Case], Job]:
-    """Return the same with a heartbeat that measures how long the loop is blocked; separate, as this slows it down."""
+    """Return a separate contender whose heartbeat measures how long the loop is blocked, because that slows it down."""
 
     def maker(case: Case) -> Job:
         main = make(case)

@@ -29,7 +29,7 @@ _WORDS = 3_000
 
 
 class Site:
-    """Returns a server's responses without a server."""
+    """Returns the responses that a server would send."""
 
     def __init__(self) -> None:
         chance = random.Random(1)

@@ -1,7 +1,7 @@
 """``make bench``: measure, print tables of ratios, and show which targets were met or missed.
 
-The exit status is 0 whether or not targets are met, because a benchmark on a busy machine is no test, and 1 if asyncrec
-itself fails.
+The exit status is 0 whether or not targets are met, because a benchmark on a busy machine is not a test, and 1 if
+asyncrec itself fails.
 
     make bench                                  everything: about ten minutes on two cores
     make bench ARGS=--quick                     a twentieth of the sizes, three rounds: a first look

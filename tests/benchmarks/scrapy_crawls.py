@@ -1,4 +1,4 @@
-"""Complete crawls by Scrapy that store their pages in several ways, in turns: pages per second, processor time, bytes.
+"""Complete crawls by Scrapy that store their pages in different ways: pages per second, processor time, bytes.
 
     python tests/benchmarks/scrapy_crawls.py --pages 3000 --rounds 5
 
@@ -89,7 +89,7 @@ def main() -> None:
     words = ["".join(chance.choices("abcdefghijklmnopqrstuvwxyz", k=chance.randint(2, 11))) for _ in range(2000)]
     with tempfile.TemporaryDirectory(prefix="asyncrec-bench-", dir=arguments.folder) as parent:
         with serving_site(arguments.pages) as site:
-            # Repetitions are beyond deflate's window, so that pages compress only by themselves.
+            # Repetitions are beyond deflate's window, so each page is compressed independently.
             site.texts = ["<p>" + " ".join(chance.choices(words, k=1500)) + "</p>" for _ in range(100)]
             for number in range(arguments.rounds):
                 # The order rotates with each round.

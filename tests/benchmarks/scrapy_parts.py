@@ -2,7 +2,7 @@
 
     python tests/benchmarks/scrapy_parts.py --responses 2000 --rounds 5
 
-It compares medians of the process's processor time in all threads, in turns. Together with complete crawls
+The parts take turns, and the medians of the processor time of all threads are compared. Together with complete crawls
 (``scrapy_crawls.py``), whose figures suffer on a busy machine, it shows how much of them is due to storing.
 """
 
@@ -34,7 +34,7 @@ Answers = list[tuple[Request, HtmlResponse]]
 
 
 class Crawler:
-    """A stand-in for a crawler with what a middleware uses."""
+    """A stand-in for a crawler, with the attributes that a middleware uses."""
 
     engine = spider = None
 

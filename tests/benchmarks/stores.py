@@ -10,7 +10,7 @@ increase.
     make bench ARGS="--only stores"
     make bench ARGS="--only stores --quick"     64 and 256 MiB, 8 MiB at 1 MB/s: a first look
 
-The exit status is 0 whether or not limits were kept: a benchmark on a busy machine is no test.
+The exit status is 0 whether or not limits were kept: a benchmark on a busy machine is not a test.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from null_stores import null_store
 import asyncrec.blocking
 
 MEMORY_LIMIT = 32 * MIB  # less than the smaller size, so that both reach it
-# What is in flight with the default options, and what the SDK and Python's allocator use in addition.
+# The data in flight with the default options, and the memory of the SDK and of Python's allocator.
 PARTS = {"s3": 32 * MIB, "gcs": 25 * MIB, "azure": 32 * MIB}
 BESIDE = 8 * MIB
 SHARD = 24 * MIB  # the smaller size has several shards, too: while one is published, more records arrive
@@ -104,7 +104,7 @@ class Steps:
         self.longest = self.collecting = 0.0
         gc.callbacks.append(self._collected)
         own = threading.get_ident()
-        handles: Any = asyncio.Handle  # there is no public way to see each step
+        handles: Any = asyncio.Handle  # no public function shows each step
         self._run = run = handles._run
 
         def measured(handle: asyncio.Handle) -> None:
@@ -134,7 +134,7 @@ class Steps:
 async def memory(kind: str, endpoint: str, total: int, limit: int) -> Figures:
     records = _records()
     async with storage(kind, endpoint) as opened:
-        await _write(opened, 12 * MIB, records, limit)  # imports what an upload of several requests needs
+        await _write(opened, 12 * MIB, records, limit)  # imports the modules for an upload of several requests
         _reset_peak()
         before = _status("VmRSS")
         begun = time.perf_counter()

@@ -1,6 +1,6 @@
-"""What is still open when Python exits is closed then, losing nothing that its `with` would keep on an exception.
+"""When Python exits, open objects are closed, and lose no more than if an exception left their `with` block.
 
-The programs run in processes of their own: with this Python; with this Python changed to behave like 3.12.0 and 3.12.1,
+Each program runs in a separate process: with this Python; with this Python changed to behave like 3.12.0 and 3.12.1,
 which start no threads once their exit has begun; without the private hook that `asyncrec.compat` uses; and with other
 Pythons, if there is an environment ``.venv-3.12`` or ``.venv-3.13`` with asyncrec and its S3 plugin.
 """

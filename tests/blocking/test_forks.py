@@ -12,7 +12,7 @@ import pytest
 from asyncrec import blocking
 
 # Runs in its own process: the parent's threads hold every lock, as in a program that forks while it writes. Each
-# attribute of each object is tried in a child of its own, which an alarm kills if it hangs.
+# attribute of each object is tried in a separate child, which an alarm kills if it hangs.
 PROGRAM = """
 import inspect, os, signal, sys, threading, anyio, asyncrec
 from asyncrec import blocking

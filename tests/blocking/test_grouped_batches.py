@@ -1,4 +1,4 @@
-"""Batches of a shuffled stream leave the event loop in groups; its state is that after the last batch returned."""
+"""Batches of a shuffled stream leave the event loop in groups; its state is the state after the last returned batch."""
 
 from __future__ import annotations
 

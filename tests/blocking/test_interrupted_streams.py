@@ -68,7 +68,7 @@ KINDS = {
 
 
 def until_interrupted(items: Iterator[Any], given: int, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """Return what the caller gets if the next call after ``given`` items is interrupted once it has read."""
+    """Interrupt the next call after ``given`` items once it has read more; return the items that the caller gets."""
     got = [next(items) for _ in range(given)]
     portal = current_portal().portal
     start = portal.start_task_soon

@@ -28,7 +28,7 @@ def test_blocking_page_functions_find_conditions_and_bodies(tmp_path: Path) -> N
         with pytest.raises(KeyError, match="has no body"):
             blocking.resolve(dataset, {**two, "digest": "sha1:OTHER", "refers_to_date": "2026-11-21T00:00:00Z"})
         with pytest.raises(TypeError, match=r"one from asyncrec\.blocking\.open_dataset"):
-            blocking.resolve("crawl/pages", one)  # type: ignore[call-overload]  # that is what is refused
+            blocking.resolve("crawl/pages", one)  # type: ignore[call-overload]  # deliberately wrong
         with pytest.raises(TypeError, match=r"one from asyncrec\.blocking\.open_dataset"):
             blocking.conditions(tmp_path, URL)  # type: ignore[arg-type]  # as above
     assert blocking.conditions(None, URL) == {}

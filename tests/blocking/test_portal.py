@@ -1,6 +1,6 @@
 """The event loop behind the blocking API: its thread, its interruption, forks, and the end of the process.
 
-Tests that affect an entire process run in a process of their own.
+Tests that affect an entire process run in separate processes.
 """
 
 from __future__ import annotations

@@ -43,9 +43,9 @@ def test_buffer_may_be_reused_immediately(tmp_path: Path) -> None:
 def test_writer_rejects_text_at_once(tmp_path: Path) -> None:
     with blocking.open_writer(tmp_path / "x") as writer:
         with pytest.raises(TypeError, match="encode it first"):
-            writer.write("text")  # type: ignore[arg-type]  # what is tested
+            writer.write("text")  # type: ignore[arg-type]  # deliberately wrong
         with pytest.raises(TypeError, match="needs a list of records"):
-            writer.write_many(b"one")  # type: ignore[arg-type]  # what is tested
+            writer.write_many(b"one")  # type: ignore[arg-type]  # deliberately wrong
     assert blocking.read_records(tmp_path / "x") == []
 
 

@@ -62,9 +62,9 @@ def test_partition_by_runs_and_raises_in_callers_thread(tmp_path: Path) -> None:
 def test_write_rejects_invalid_key_or_partition_at_once(tmp_path: Path) -> None:
     with blocking.open_sharded_writer(tmp_path / "pages") as writer:
         with pytest.raises(TypeError):
-            writer.write(b"1", key=1.5)  # type: ignore[arg-type]  # what is tested
+            writer.write(b"1", key=1.5)  # type: ignore[arg-type]  # deliberately wrong
         with pytest.raises(TypeError):
-            writer.write(b"1", partition=1.5)  # type: ignore[arg-type]  # what is tested
+            writer.write(b"1", partition=1.5)  # type: ignore[arg-type]  # deliberately wrong
         assert writer.write(b"2") == 1
     assert records_of(tmp_path / "pages") == [b"2"]
 

@@ -85,7 +85,7 @@ def test_stream_resumes_after_any_record(dataset: str, given: int, kind: str) ->
 
 @pytest.mark.parametrize("given", [0, 1, 100, 255, 256, 300])
 def test_other_readers_resume_from_state_between_transfers(given: int, dataset: str) -> None:
-    """They read in batches, on an event loop, or again before the end of the list."""
+    """The other readers read in batches, on an event loop, or again before the end of the list."""
     paths = blocking.list_shards(dataset)
     with blocking.interleave(paths, cycle_length=2) as stream:
         everything = list(stream)

@@ -24,7 +24,7 @@ class Result:
     err: str
 
     def ok(self) -> str:
-        """Return what the command printed, after checking that it succeeded."""
+        """Return the output of the command, after checking that it succeeded."""
         assert self.code == 0, f"exit code {self.code}\n{self.out}\n{self.err}"
         return self.out
 
@@ -84,7 +84,7 @@ def write_examples(folder: Path) -> None:
 
 @contextmanager
 def no_rights(path: Path) -> Iterator[None]:
-    """Make a file or folder inaccessible; root, who may access everything, becomes another user in the meantime."""
+    """Make a file or folder inaccessible. Root, which may access everything, becomes another user in the meantime."""
     mode = path.stat().st_mode
     path.chmod(0)
     root = os.geteuid() == 0

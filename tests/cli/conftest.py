@@ -40,7 +40,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[WarmPython]:
-    """Return a launcher for processes that have already imported what all commands need."""
+    """Return a launcher for processes that have already imported all modules of the commands."""
     modules = [
         f"{package.__name__}.{path.stem}"
         for package in (asyncrec.cli, asyncrec.tools)

@@ -20,7 +20,7 @@ def test_help_lists_every_command(run: Run) -> None:
 
 
 def test_help_imports_no_slow_modules() -> None:
-    """Help is printed at once: loading everything that commands need would make it take five times as long."""
+    """Help is printed quickly: importing the modules of all commands would take five times as long."""
     program = """
 import sys
 from asyncrec.cli import main

@@ -396,7 +396,7 @@ def test_verify_adopts_or_deletes_orphans(run: Run, data: Path) -> None:
 
 
 def test_verify_suggests_text_file_is_not_tfrecord(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`verify` calls a text file damaged, too; nothing is logged besides its output."""
+    """`verify` also reports a text file as damaged, and logs nothing besides its output."""
     monkeypatch.chdir(tmp_path)
     Path("rows.tfrecord").write_text("id,label\n" * 100)
     result = run("verify", "rows.tfrecord")

@@ -1,4 +1,4 @@
-"""Every numeric option of every command is tried with text that is not a number, too small, and huge values."""
+"""Every numeric option of every command rejects text, numbers that are too small, and huge numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ARGUMENTS = {
     "index": ["data/pages"],
 }
 TARGETS = {"compact": 0, "convert": 1, "copy": 1, "dedupe": 1, "merge": 1, "repair": 1, "reshard": 1}
-# Options with an upper limit, which is checked as usage; larger values of other options cost no time or memory.
+# Options with an upper limit: a larger value is a usage error. Other options accept any large value at no cost.
 LIMITED = {("cat", "--record"), ("reshard", "--num-shards"), ("sample", "--fraction")}
 
 

@@ -1,4 +1,4 @@
-"""A single record is printed as it is among others, whether it was found by number or by key."""
+"""A single record is printed like any other, whether it was found by number or by key."""
 
 from __future__ import annotations
 

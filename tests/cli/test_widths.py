@@ -34,7 +34,7 @@ COMMANDS = {
 
 
 def screen(warm: WarmPython, folder: Path, argv: list[str], columns: int, **environment: str) -> str:
-    """Return what a command prints to a terminal with this number of columns."""
+    """Return the output of a command in a terminal with this number of columns."""
     outer, inner = pty.openpty()
     with open(os.devnull, "r+b", 0) as nothing:
         process = warm.start(
@@ -93,7 +93,7 @@ def test_output_lines_fit_terminal_width(warm: WarmPython, folder: Path, name: s
     assert "Traceback" not in text
     assert not _OTHER.search(text), "colours, and nothing else that a terminal acts on"
     lines = _COLOUR.sub("", text).split("\n")
-    # Text to be copied is never cut: paths, options with their choices, and the examples in help.
+    # Text that users copy is never truncated: paths, options with their choices, and the examples in help.
     pasted = [at for at, line in enumerate(lines) if line.strip() == "Example:"]
     long = [line for at, line in enumerate(lines) if len(line) > columns and at - 1 not in pasted]
     assert [line for line in long if len(line.split()) > 3] == []

@@ -35,7 +35,7 @@ COMMAND = [sys.executable, "-m", "asyncrec.cli"]
 
 
 def folder_of(root: Path) -> Path:
-    """Create a new folder of input for all commands: some of them write to it."""
+    """Create a new folder with the input of all commands, because some commands write to it."""
     folder = root / "made"
     write_examples(folder)
     return folder

@@ -332,7 +332,7 @@ def test_repeats_and_batch_sizes_follow_configuration() -> None:
     with pytest.raises(AttributeError, match="batch_sise"):
         configs.batch_sise_train = 3
     with pytest.raises(TypeError, match="buffer_size must be of type int, not str"):
-        configs.buffer_size = "100"  # type: ignore[assignment]  # what is tested
+        configs.buffer_size = "100"  # type: ignore[assignment]  # deliberately wrong
 
 
 def test_missing_split_range_or_features_raise_at_once() -> None:
@@ -369,7 +369,7 @@ def test_counts_of_other_splits_are_kept_in_store(gcs: FakeGcs) -> None:
 
 @pytest.mark.parametrize(("size", "records", "shards"), [(2 << 40, 1500, 1500), (600 << 30, 1000, 601)])
 def test_shard_count_grows_with_size_up_to_record_count(size: int, records: int, shards: int) -> None:
-    """datum never finished the first, and wrote one file for the second. A shard has up to 1 GiB, or one record."""
+    """A shard has up to 1 GiB or one record. datum never finished the first case, and wrote one file for the second."""
     assert shard_count(size, records) == shards
 
 

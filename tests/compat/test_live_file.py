@@ -47,7 +47,7 @@ def test_opening_truncates_existing_file(there: bytes) -> None:
 
 
 def test_two_writers_of_one_file_both_write_whole_records() -> None:
-    """In tensorboardX, the second writer truncated what the first had flushed, and they overwrote each other's data."""
+    """In tensorboardX, the second writer truncated the first one's flushed data, and they overwrote each other's."""
     one = RecordWriter("x")
     one.write(b"first")
     one.flush()

@@ -437,7 +437,7 @@ def test_text_and_bytes_convert_to_each_other() -> None:
     assert tf.compat.as_text("ü".encode()) == tf.compat.v1.compat.as_str("ü") == "ü"
     for func in (tf.as_bytes, tf.as_text):
         with pytest.raises(TypeError, match="Expected binary or unicode string, got 3"):
-            func(3)  # type: ignore[arg-type]  # what is tested
+            func(3)  # type: ignore[arg-type]  # deliberately wrong
 
 
 # -- TensorFlow's bugs ------------------------------------------------------------------------------------------------
@@ -454,7 +454,7 @@ def test_writer_keeps_existing_file_until_close() -> None:
 
 
 def test_failed_body_leaves_no_file() -> None:
-    """TensorFlow's writer leaves what it has written up to the error."""
+    """TensorFlow's writer keeps the records written before the error."""
     with pytest.raises(KeyError):
         with tf.io.TFRecordWriter("x") as writer:
             for number in range(5000):
@@ -478,7 +478,7 @@ def test_damage_error_names_file_offset_and_record() -> None:
 
 
 def test_reader_continues_after_damage_with_skip() -> None:
-    """TensorFlow gives up the rest of the file."""
+    """TensorFlow skips the rest of the file."""
     blocking.write_records("damaged", [b"%03d" % number for number in range(100)])
     data = bytearray(Path("damaged").read_bytes())
     data[50 * 19 + 13] ^= 1

@@ -1,4 +1,4 @@
-"""The sampler's parameters. Tests that need TensorFlow, of sampling and of the bugs that are gone, are in interop."""
+"""The sampler's parameters. The tests of sampling and of fixed bugs need TensorFlow, so they are in tests/interop."""
 
 from __future__ import annotations
 

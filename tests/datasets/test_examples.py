@@ -1,4 +1,4 @@
-"""What a generator yields is converted to the features of an Example."""
+"""The values that a generator yields are converted to the features of an Example."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_colliding_feature_names_are_rejected(datum: dict[str, object]) -> None:
 
 def test_non_text_feature_name_is_rejected() -> None:
     with pytest.raises(TypeError, match="the name of a feature must be a str, not int: 3"):
-        flatten({"a": {3: 1}})  # type: ignore[dict-item]  # what is being tested
+        flatten({"a": {3: 1}})  # type: ignore[dict-item]  # deliberately wrong
 
 
 def test_path_is_replaced_by_file_content(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ def test_single_ratio_assigns_remainder_to_eval() -> None:
 @pytest.mark.parametrize("ratios", [0, 1, 1.5, -0.1, float("nan"), [], [1.0], [1, 0, 0], [0, 0.5, 0.5], [0.25] * 4])
 def test_invalid_ratios_are_rejected(ratios: object) -> None:
     with pytest.raises(ValueError, match=r"ratios=.*one ratio between 0 and 1"):
-        weights_of(ratios)  # type: ignore[arg-type]  # what is tested
+        weights_of(ratios)  # type: ignore[arg-type]  # deliberately wrong
 
 
 @pytest.mark.parametrize("ratios", [[1.0, 0.0], [0.0, 0.5, 0.5]])

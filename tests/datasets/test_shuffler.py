@@ -242,7 +242,7 @@ class TestDisk:
         assert list(tmp_path.iterdir()) == []
 
     def test_unlistable_folder_still_accepts_spill_files(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        """What killed processes have left in the folder then stays there."""
+        """Files that killed processes have left in the folder then stay there."""
 
         def refused(path: str) -> list[str]:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
@@ -267,4 +267,4 @@ def test_invalid_options_are_rejected() -> None:
     with pytest.raises(ValueError, match="must be positive"):
         HashShuffler("s", memory_limit=0)
     with pytest.raises(ValueError, match="on_duplicate must be 'raise', 'first' or 'last', not 'skip'"):
-        HashShuffler("s", on_duplicate="skip")  # type: ignore[arg-type]  # what is being tested
+        HashShuffler("s", on_duplicate="skip")  # type: ignore[arg-type]  # deliberately wrong

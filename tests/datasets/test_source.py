@@ -1,4 +1,4 @@
-"""Running a generator and a serializer: in which thread, how far ahead, and how they stop."""
+"""A generator and a serializer run in the right thread, a limited number of items ahead, and stop cleanly."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Kept:
-    """A sink that keeps what is added to it."""
+    """A sink that keeps the added items."""
 
     def __init__(self) -> None:
         self.size = 0

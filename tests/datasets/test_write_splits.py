@@ -247,7 +247,7 @@ async def test_async_methods_run_on_event_loop() -> None:
 
 
 async def test_example_methods_run_in_tfrecorder_order() -> None:
-    """The methods of TFRecorder's users rely on its order."""
+    """Methods written for TFRecorder rely on its order."""
     order: dict[str, list[str]] = {}
 
     class Telling(Toy):

@@ -427,7 +427,7 @@ class TestReplacing:
     async def test_storage_fault_leaves_old_or_new_split(
         self, num_shards: int, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """The earlier split is not touched until the new one is complete, so there is always one of them."""
+        """The earlier split is not changed until the new one is complete, so one of them always exists."""
         monkeypatch.setattr(retry._jitter, "uniform", lambda low, high: 0.0)  # the back-off does not sleep
 
         async def first(storage: Storage) -> None:
@@ -621,7 +621,7 @@ class TestFaultsOfDatum:
         assert list(tmp_path.iterdir()) == []
 
     async def test_shard_count_handles_few_examples_of_any_size(self) -> None:
-        """datum never returned for 2 TiB in 1,500 examples, and made one shard of 600 GiB for 1,000."""
+        """datum never returned for 1,500 examples of 2 TiB in total, and wrote 1,000 of 600 GiB to one shard."""
         from asyncrec._datasets.from_generator.publishing import shard_count
 
         assert shard_count(2 << 40, 1500) == 1500
@@ -629,7 +629,7 @@ class TestFaultsOfDatum:
 
     @pytest.mark.slow
     async def test_fifty_thousand_examples_need_few_mebibytes_and_files(self, tmp_path: Path) -> None:
-        """datum kept up to 1,000 files open. This test has 50,000 examples of 1 KiB; tests/benchmarks has a million."""
+        """datum kept up to 1,000 files open. This test writes 50,000 examples; tests/benchmarks writes a million."""
         limit = 4 << 20
         payload = random.Random(0).randbytes(1 << 20)
         before = len(os.listdir("/proc/self/fd"))
@@ -657,7 +657,7 @@ class TestFaultsOfDatum:
         assert sorted(os.listdir(tmp_path)) == ["data"]
 
     async def test_split_can_be_compressed(self) -> None:
-        """datum had neither: TestWrittenFiles.test_split_round_trips_compressed and TestReplacing test both."""
+        """datum did not support compression."""
         storage = MemoryStorage()
         await DatasetWriter(numbers, None, "", "train", storage=storage, compression="GZIP").create_records()
         assert (await storage.get("train-00000-of-00001.tfrecord"))[:2] == b"\x1f\x8b"

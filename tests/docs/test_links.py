@@ -27,7 +27,7 @@ def test_every_relative_link_points_to_existing_file(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_named_file_exists(page: Path) -> None:
-    """Pages name files such as the tests of a promise."""
+    """Pages name files, such as the tests of a promise."""
     named = NAMED.findall(page.read_text("utf-8"))
     assert [name for name in named if not (ROOT / name).exists()] == []
 

@@ -1,4 +1,4 @@
-"""Every Python block in the documentation runs, and prints what the page says it prints.
+"""Every Python block in the documentation runs, and prints the output shown on the page.
 
 The blocks of a page share a namespace, and run in order, on asyncio and on trio, in an empty folder. A block may use
 ``await`` at its top level, as in a notebook; a block that does not runs in a thread, so that it can start its own event
@@ -111,7 +111,7 @@ print(anyio.run(main))
 
 
 def test_home_page_begins_with_readme_examples() -> None:
-    """They run in the README's test, where a site is crawled; the home page only shows them."""
+    """These snippets run in the README's test, which crawls a site; the home page only shows them."""
     shown = [snippet.code for snippet in snippets_of(PAGES["docs/index.md"])]
     assert len(shown) == 2
     assert [code for code in shown if f"```python\n{code}```" not in PAGES["README.md"]] == []

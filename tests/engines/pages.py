@@ -1,4 +1,4 @@
-"""Run the code of a how-to page from top to bottom, and compare its output with what the page shows."""
+"""Run the code of a how-to page from top to bottom, and compare its output with the page."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code of the how-to pages about tables and engines runs from top to bottom, and prints what they show."""
+"""The code of the how-to pages about tables and engines runs from top to bottom, and prints the output shown."""
 
 from __future__ import annotations
 

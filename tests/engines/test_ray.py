@@ -1,4 +1,4 @@
-"""Ray reads all records, and writes each row exactly once, whichever process dies meanwhile."""
+"""Ray reads all records, and writes each row exactly once, whichever process dies."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_worker_dying_before_its_shard_reruns(tmp_path: Path) -> None:
 
 
 class DiesOnce(AsyncrecDatasink):
-    """Its process dies once, after it has written its shards."""
+    """A task whose process dies once, after it has written its shards."""
 
     flag = ""
 

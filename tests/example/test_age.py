@@ -1,4 +1,4 @@
-"""`Age` orders the versions of a record as the values that determine their age are ordered."""
+"""`Age` orders the versions of a record by the values that determine their age."""
 
 from __future__ import annotations
 

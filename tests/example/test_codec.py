@@ -1,4 +1,4 @@
-"""Mappings are encoded as protobuf does it and decoded unchanged; TensorFlow's messages are accepted as they are."""
+"""Mappings are encoded as in protobuf and decoded unchanged; TensorFlow's messages are accepted unchanged."""
 
 from __future__ import annotations
 
@@ -121,9 +121,9 @@ def test_float64_values_are_rounded_by_default() -> None:
 
 def test_encoder_rejects_names_other_than_utf8_text() -> None:
     with pytest.raises(TypeError, match="the name of a feature must be a str, not int: 1"):
-        encode_example({1: 2})  # type: ignore[dict-item]  # what is tested
+        encode_example({1: 2})  # type: ignore[dict-item]  # deliberately wrong
     with pytest.raises(TypeError, match="the name of a feature must be a str"):
-        encode_example({1: 2, "a": 3})  # type: ignore[dict-item]  # what is tested
+        encode_example({1: 2, "a": 3})  # type: ignore[dict-item]  # deliberately wrong
     with pytest.raises(
         SchemaError, match=r"feature '\\ud800': the name contains characters that cannot be encoded as UTF-8"
     ):
@@ -137,7 +137,7 @@ def test_encoder_accepts_own_message_and_rejects_others() -> None:
     assert encode_sequence_example(sequence) == sequence.SerializeToString(deterministic=True)
     for wrong in (sequence, message.features, 3, None, [("a", 1)]):
         with pytest.raises(TypeError, match="expected a mapping of names to values, or a message Example"):
-            encode_example(wrong)  # type: ignore[arg-type]  # what is tested
+            encode_example(wrong)  # type: ignore[arg-type]  # deliberately wrong
 
 
 @pytest.mark.parametrize("convert", [bytes, bytearray, memoryview])
@@ -195,7 +195,7 @@ def test_feature_list_errors_name_list_and_step() -> None:
         encode_sequence_example({}, {"x": [1, [], 2.5]})
     for value in ("text", 3, {"a": 1}):
         with pytest.raises(SchemaError, match=r"feature list 'x' is .* one value per step"):
-            encode_sequence_example({}, {"x": value})  # type: ignore[dict-item]  # what is tested
+            encode_sequence_example({}, {"x": value})  # type: ignore[dict-item]  # deliberately wrong
 
 
 @settings(deadline=None)
@@ -226,7 +226,7 @@ def test_encoder_survives_values_mutating_their_mapping() -> None:
     values = [f"text {n}" for n in range(100)]
     features: dict[str, object] = {"b": Column(lambda: (features.clear(), values.clear(), gc.collect()))}
     features |= {"a": values, "c": values, "d": np.arange(100.0), "e": "word" * 100}
-    with contextlib.suppress(KeyError):  # Python code raises KeyError for what was removed
+    with contextlib.suppress(KeyError):  # Python code raises KeyError for removed items
         assert decode_example(encode_example(features))["b"].tolist() == [0, 1, 2]  # type: ignore[union-attr]  # of int64
 
 

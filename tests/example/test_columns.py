@@ -1,4 +1,4 @@
-"""A batch is decoded like its records one by one, whatever their layout, and an error names the faulty record."""
+"""Decoding a batch gives the same result as decoding each record, and errors name the faulty record."""
 
 from __future__ import annotations
 

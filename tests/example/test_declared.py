@@ -85,7 +85,7 @@ def one_field(kind: int) -> type[Any]:
 
 
 def stored(kind: int, value: object) -> Any:
-    """Return what a value is decoded to after it was stored."""
+    """Return the value that is decoded after this one was stored."""
     cls = one_field(kind)
     example = cls(value)
     check_round_trip(example)
@@ -273,7 +273,7 @@ def test_redeclared_field_keeps_place_and_plain_attribute_removes_field() -> Non
         label = tfrecordable(dtype=Field.TYPE_INT64)(lambda self: 2**40)  # type: ignore[assignment]  # another property
 
     class Without(ToyExample):
-        label = 3  # type: ignore[assignment]  # what is tested
+        label = 3  # type: ignore[assignment]  # deliberately wrong
 
     assert Wider.fields() == {"label": Field.TYPE_INT64, "data": Field.TYPE_ARRAY_FLOAT32}
     assert list(Without.fields()) == ["data"]

@@ -280,8 +280,8 @@ def test_sparse_arrays_sharing_index_agree_or_are_rejected() -> None:
         (Sequence(VarLen("int64")), [[1], 2]),
         (VarLen("bytes"), np.array(b"a")),
         (Sequence(VarLen("int64")), np.array(1)),
-        (Sparse("int64", (3,), ("at",), "v"), SparseArrays(np.array([[1]]), 5, (3,))),  # type: ignore[arg-type]  # on purpose
-        (Sparse("int64", (3,), ("at",), "v"), SparseArrays(np.array([[1]]), np.array([5]), 3)),  # type: ignore[arg-type]  # on purpose
+        (Sparse("int64", (3,), ("at",), "v"), SparseArrays(np.array([[1]]), 5, (3,))),  # type: ignore[arg-type]  # deliberately wrong
+        (Sparse("int64", (3,), ("at",), "v"), SparseArrays(np.array([[1]]), np.array([5]), 3)),  # type: ignore[arg-type]  # deliberately wrong
         (FixedLen((2, 2), "bytes"), [np.array([[b"a"]]), np.array([[b"a", b"b"]])]),
         (Tensor("bytes"), [np.zeros((2, 2)), np.zeros((2, 3))]),
     ],

@@ -327,7 +327,7 @@ def test_schema_equality_includes_entries_and_order() -> None:
 
 def test_schema_rejects_non_entry_and_conflicting_readers() -> None:
     with pytest.raises(TypeError, match="'a': 'int64' is not an entry of a schema"):
-        Schema({"a": "int64"})  # type: ignore[dict-item]  # what is tested
+        Schema({"a": "int64"})  # type: ignore[dict-item]  # deliberately wrong
     with pytest.raises(SchemaError, match="'x_shape' and 'x' disagree about the kind of 'x_shape'"):
         Schema({"x": Tensor("float32"), "x_shape": VarLen("float32")})
     schema = Schema({"x": Tensor("float32"), "x_shape": VarLen("int64")})
@@ -363,7 +363,7 @@ WHOLE = encode_example(
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(st.tuples(st.integers(0, len(WHOLE) - 1), st.integers(0, 255)), max_size=3), st.integers(0, len(WHOLE)))
-def test_damaged_record_decodes_alike_alone_and_in_batch(flips: Any, cut: int) -> None:
+def test_damaged_record_decodes_identically_alone_and_in_batch(flips: Any, cut: int) -> None:
     damaged = bytearray(WHOLE)
     for at, value in flips:
         damaged[at] = value
@@ -440,7 +440,7 @@ def _deep_list() -> Any:
     ids=lambda entry: f"{len(str(entry.get('kind')))}" if isinstance(entry, dict) else "list",
 )
 def test_invalid_json_entry_raises_schema_error(entry: Any) -> None:
-    """Rejecting it takes no memory, whatever shape it claims to have."""
+    """Rejecting the record takes no memory, whatever shape it claims."""
     with pytest.raises(SchemaError):
         Schema.from_json({"version": 1, "features": {"a": entry}})
 
@@ -502,7 +502,7 @@ def test_decode_rejects_non_record_with_clear_message(wrong: Any) -> None:
     with pytest.raises(TypeError, match=f"^a record must be bytes, not {type(wrong).__name__}$"):
         schema.decode(wrong)
     with pytest.raises(TypeError, match="expected a list of records, not bytes"):
-        schema.decode_batch(b"x")  # type: ignore[arg-type]  # on purpose
+        schema.decode_batch(b"x")  # type: ignore[arg-type]  # deliberately wrong
     record = schema.encode({"a": 3})
     assert schema.decode(bytearray(record)) == schema.decode(memoryview(record)) == {"a": 3}
 

@@ -1,4 +1,4 @@
-"""Integers of any size are encoded as protobuf does it, and read back."""
+"""Integers of any size are encoded as in protobuf, and read back."""
 
 from __future__ import annotations
 

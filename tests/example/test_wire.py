@@ -55,7 +55,7 @@ def without_bits_of_nan(values: tuple[str | None, list[object]]) -> tuple[str | 
 
 
 def agree(data: bytes) -> None:
-    """Check that we read what protobuf reads with the same result, and reject what it rejects."""
+    """Check that asyncrec and protobuf parse the data to the same result, or both reject it."""
     try:
         message = Example.FromString(data)
     except ProtobufError:

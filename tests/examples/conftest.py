@@ -1,4 +1,4 @@
-"""The examples import each other from their own folder, as they do when they are run.
+"""The examples import each other from their own folder, as when they are run.
 
 These tests share `site_server` and an S3 store.
 """

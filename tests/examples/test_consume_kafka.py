@@ -123,7 +123,7 @@ async def test_killed_consumers_store_each_message_once(seed: int) -> None:
         for _ in range(10):
             broker.produce(10)
             await anyio.sleep(3 * rng.random())
-        while broker.committed != broker.ends or len(begun) < 15:  # noqa: ASYNC110  # a broker says nothing by itself
+        while broker.committed != broker.ends or len(begun) < 15:  # noqa: ASYNC110  # a broker sends no notifications
             await anyio.sleep(1)
         group.cancel_scope.cancel()
     # A killed consumer may have committed offsets of records that it flushed and no other consumer has taken over yet.
@@ -145,7 +145,7 @@ async def test_killed_consumers_store_each_message_once(seed: int) -> None:
 
 
 @pytest.mark.virtual_clock
-async def test_offsets_are_committed_after_store_answers() -> None:
+async def test_offsets_are_committed_after_store_responds() -> None:
     broker = Broker({"t": 1}, message, seed=1, repeats=0.0)
     broker.produce(10)
     down = True

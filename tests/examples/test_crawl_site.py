@@ -1,4 +1,4 @@
-"""The demo is run like a user would: as a program, on real pages, stopped by real signals."""
+"""The demo runs as a user runs it: as a program, on real pages, and stopped by real signals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from asyncrec.pages import PAGE
 
 CRAWL_SITE = Path(__file__).parents[2] / "examples" / "crawl_site.py"
 LOCAL_SITE = CRAWL_SITE.parent / "crawling" / "local_site.py"
-PATIENCE = 60  # in seconds; a run takes about one, so only a hang takes longer
+PATIENCE = 60  # in seconds, to detect a hang; a run takes about one
 
 
 def environment() -> dict[str, str]:

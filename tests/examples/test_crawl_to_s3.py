@@ -19,7 +19,7 @@ from asyncrec.pages import PAGE
 
 CRAWL_TO_S3 = Path(__file__).parents[2] / "examples" / "crawl_to_s3.py"
 COMMAND = [sys.executable, str(CRAWL_TO_S3)]
-PATIENCE = 60  # in seconds; a run takes about two, so only a hang takes longer
+PATIENCE = 60  # in seconds, to detect a hang; a run takes about two
 
 
 def linked(pages: int, size: int = 100) -> dict[str, Answer]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 DEMO = Path(__file__).parents[2] / "examples" / "demo_s3.py"
-PATIENCE = 100  # in seconds; a run takes about ten, so only a hang takes longer
+PATIENCE = 100  # in seconds, to detect a hang; a run takes about ten
 
 
 @pytest.mark.slow

@@ -78,7 +78,7 @@ class Segments:
 
 
 def compare_manifests(path: Path) -> bool:
-    """Compare what both readers make of a manifest; return whether there is a data set."""
+    """Compare how both readers interpret a manifest; return whether it describes a data set."""
     try:
         commits = independent_reader.read_manifest(path.parent, path.name)
     except ValueError:

@@ -73,11 +73,11 @@ async def test_tensorflow_files_are_read(vectors: Path, tmp_path: Path) -> None:
     ],
     ids=["rolling", "without-index", "fixed", "zlib", "members"],
 )
-async def test_fresh_data_set_reads_same(tmp_path: Path, options: dict[str, Any]) -> None:
+async def test_fresh_data_set_is_read_identically(tmp_path: Path, options: dict[str, Any]) -> None:
     await compare(tmp_path / "pages", await write(tmp_path / "pages", range(10), keyless=4, **options))
 
 
-async def test_replaced_data_set_reads_same(tmp_path: Path) -> None:
+async def test_replaced_data_set_is_read_identically(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     await write(path, range(10), num_shards=2)
     keys = await write(path, range(20, 25), num_shards=3, mode="replace")
@@ -88,12 +88,12 @@ async def test_replaced_data_set_reads_same(tmp_path: Path) -> None:
     assert (await run("key", path, "20"))[1].startswith("refused")
 
 
-async def test_empty_compressed_data_set_reads_same(tmp_path: Path) -> None:
+async def test_empty_compressed_data_set_is_read_identically(tmp_path: Path) -> None:
     await write(tmp_path / "pages", range(0), num_shards=2, compression="GZIP")
     await compare(tmp_path / "pages")
 
 
-async def test_segments_after_checkpoint_read_same(tmp_path: Path) -> None:
+async def test_segments_after_checkpoint_are_read_identically(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     first = "first"
     keys = await write(path, range(5), max_shard_records=2, compression="GZIP", writer_id=first)
@@ -113,7 +113,7 @@ async def test_segments_after_checkpoint_read_same(tmp_path: Path) -> None:
     await compare(path, [*keys, "10", "13"])
 
 
-async def test_data_set_with_sources_reads_same(tmp_path: Path) -> None:
+async def test_data_set_with_sources_is_read_identically(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     keys = await write(path, range(5), max_shard_records=2)
     progress = {"topic/3": (2, 917), "topic/4": (1, -1)}
@@ -125,7 +125,7 @@ async def test_data_set_with_sources_reads_same(tmp_path: Path) -> None:
     assert (await asyncrec.read_manifest(path)).progress == {"topic/3": 917}
 
 
-async def test_data_set_with_content_digests_reads_same(tmp_path: Path) -> None:
+async def test_data_set_with_content_digests_is_read_identically(tmp_path: Path) -> None:
     path, options = tmp_path / "pages", {"schema": pages.PAGE, "key_feature": "url", "seen": "digest"}
     async with asyncrec.open_sharded_writer(path, max_shard_records=3, **options) as writer:
         for number in range(8):
@@ -143,7 +143,7 @@ async def test_first_committed_record_of_key_is_read(tmp_path: Path) -> None:
     await compare(tmp_path / "pages", ["k"])
 
 
-async def test_data_set_with_deleted_records_reads_same(tmp_path: Path) -> None:
+async def test_data_set_with_deleted_records_is_read_identically(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     for writer, key in (("z", "first"), ("a", "second")):
         async with asyncrec.open_sharded_writer(path, writer_id=writer, on_duplicate="write") as pages:
@@ -158,8 +158,8 @@ async def test_data_set_with_deleted_records_reads_same(tmp_path: Path) -> None:
     assert (await run("key", path, "second"))[1].startswith("refused")
 
 
-async def test_data_set_with_joined_shards_reads_same(tmp_path: Path) -> None:
-    """The record of a key that was committed first is in the middle, in a shard that is not joined."""
+async def test_data_set_with_joined_shards_is_read_identically(tmp_path: Path) -> None:
+    """The first committed record of a key is in the middle, in a shard that is not joined."""
     path = tmp_path / "pages"
     for writer, size, records in (("c", 40, 3), ("b", 400, 1), ("a", 40, 3)):
         async with asyncrec.open_sharded_writer(

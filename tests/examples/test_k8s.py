@@ -29,7 +29,7 @@ JOB = yaml.safe_load((ROOT / "examples" / "k8s" / "job.yaml").read_text("utf-8")
 POD = JOB["spec"]["template"]["spec"]
 [CONTAINER] = POD["containers"]
 GRACE = POD["terminationGracePeriodSeconds"]
-PATIENCE = 60  # in seconds; each step takes a few, so only a hang takes longer
+PATIENCE = 60  # in seconds, to detect a hang; a step takes a few
 PAGES, FIRST = 60, 20  # the number of pages of each site, and how many of them are served at once
 
 
@@ -109,7 +109,7 @@ class Cluster:
         return {path for path, _ in self.sites[number].asked} & {f"/p/{page}" for page in range(FIRST)}
 
     def pages(self, *, first: bool = False) -> dict[str, bytes]:
-        """Return the expected pages of the data set, in the end or while only the first pages were served."""
+        """Return the expected pages of the data set: all, or only the first ones."""
         return {
             site.url + path[1:]: body
             for site, gate in zip(self.sites, self._gates, strict=True)
@@ -176,7 +176,7 @@ def test_sigterm_ends_pods_in_time_after_committing_all(s3: dict[str, str], tmp_
 
 
 def test_next_pod_recovers_flushed_records(s3: dict[str, str], tmp_path: Path) -> None:
-    """This works at once, but only for a Pod with the same index: nothing on its machine proves the writer dead."""
+    """A Pod with the same index recovers them immediately; for any other Pod, nothing proves the writer dead."""
     with cluster(tmp_path, s3, flush_seconds=1) as world:
         killed, other = world.start(0), world.start(1)
         until(lambda: world.left() == 2 * (1 + FIRST))

@@ -84,7 +84,7 @@ def test_small_records_are_joined_into_one_buffer(encode: Encode) -> None:
 
 @given(sized_records)
 @settings(deadline=None)
-def test_c_and_python_framing_split_buffers_alike(records: list[bytes]) -> None:
+def test_c_and_python_framing_split_buffers_identically(records: list[bytes]) -> None:
     assert list(map(bytes, encode_frames(records))) == list(map(bytes, encode_frames_in_python(records)))
 
 

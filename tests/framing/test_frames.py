@@ -154,7 +154,7 @@ def test_decoder_wants_exact_remainder_of_large_record() -> None:
 
 
 def test_footer_of_large_record_is_processed_cheaply(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It may be processed on an event loop: expensive work is done with the last bytes of the record itself."""
+    """The footer may be processed on an event loop. Expensive work is done when the last data bytes arrive."""
     record = bytes(3_000_000)
     stream = b"".join(encode_frames([record, b"next"]))
     decoder = FrameDecoder()

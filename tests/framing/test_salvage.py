@@ -1,4 +1,4 @@
-"""`FrameSalvager` recovers what is intact in a damaged stream, and reports the rest."""
+"""`FrameSalvager` recovers the intact records of a damaged stream, and reports the rest."""
 
 from __future__ import annotations
 

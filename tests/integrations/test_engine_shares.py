@@ -63,7 +63,7 @@ def test_parts_are_grouped_in_order_and_by_size() -> None:
 
 @pytest.mark.parametrize("known", [True, False])
 def test_times_of_tasks_are_cast_to_stored_unit(tmp_path: Path, known: bool) -> None:
-    """Also if the schema of the rows is not known before the tasks run."""
+    """This also works if the schema of the rows is unknown before the tasks run."""
     stored = pa.table({"when": pa.array([7_000_000], pa.timestamp("us"))})
     write_batches(tmp_path / "d", stored)
     batch = pa.table({"when": pa.array([8000], pa.timestamp("ms"))})

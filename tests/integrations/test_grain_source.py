@@ -1,4 +1,4 @@
-"""What grain requires of a source: pickling, a stable repr, and reads from threads and processes.
+"""A source meets grain's requirements: pickling, a stable repr, and reads from threads and processes.
 
 tests/loaders has the tests with grain itself.
 """

@@ -1,4 +1,4 @@
-"""Which share of a data set a worker reads, according to a fake PyTorch that only says which worker it is.
+"""Each worker reads its share of a data set. A fake PyTorch only says which worker it is.
 
 tests/interop has the tests with the real PyTorch.
 """

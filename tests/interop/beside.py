@@ -1,6 +1,6 @@
 """Checks that call the same function with the original module and with ours, and compare the results.
 
-A check is a function of the module and a path of its own. Results are equal if the values are equal, or if an
+A check is a function of the module and of its own path. Results are equal if the values are equal, or if an
 ``except`` for the original's error would also catch ours. Known differences are listed in
 ``differences/<system>.toml``, with the number of checks. For an original that cannot be installed as a package, that
 file lists tests of our own instead of checks.

@@ -13,7 +13,7 @@ from PIL import Image
 
 __all__ = ["datum_source", "make_data", "similarity_wheel"]
 
-DATUM = "1.11.1"  # the last version published with its tests; what they test is the same in 1.13
+DATUM = "1.11.1"  # the last version published with its tests; the tested code is the same in 1.13
 SIMILARITY = "0.17.1"
 
 ANNOTATION = """<annotation><size><width>{1}</width><height>{0}</height></size>{objects}</annotation>"""

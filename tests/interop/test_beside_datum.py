@@ -78,7 +78,7 @@ def made(name: str, *examples: dict[str, Any], **options: Any) -> None:
 
 
 def read(name: str, *examples: dict[str, Any], sparse: list[str] | None = None, **configured: Any) -> None:
-    """Register a check of what the reader returns for what the writer wrote."""
+    """Register a check of the reader's results for the writer's output."""
 
     def function(module: Any, path: Path) -> Any:
         write(module, path, examples, "val", sparse_features=sparse)

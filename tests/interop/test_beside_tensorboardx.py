@@ -218,7 +218,7 @@ CHECKS: dict[str, Check] = {
     "a file that is no TFRecord": existing(b"some text that is no record at all"),
     "two writers of one file": two_at_once,
     "a missing folder": lambda module, path: written(module, str(path / "a/b/x"), [b"1"]),
-    "a pathlib.Path": lambda module, path: written(module, path / "x", [b"1"]),  # type: ignore[arg-type]  # what is tested
+    "a pathlib.Path": lambda module, path: written(module, path / "x", [b"1"]),  # type: ignore[arg-type]  # deliberately wrong
     "a folder of that name": lambda module, path: written(module, str(path), []),
     "a colon in a prefix": lambda module, path: module.register_writer_factory("a:b", Factory()),
     "an empty prefix": lambda module, path: module.register_writer_factory("", Factory()),

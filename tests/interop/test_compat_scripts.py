@@ -54,7 +54,7 @@ def changed(script: Path, into: Path, *imports: tuple[str, str]) -> Path:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """Return what datum wrote, parsed, because protobuf writes a map in any order."""
+    """Return datum's output, parsed, because protobuf writes a map in any order."""
     found: dict[str, Any] = {}
     for path in sorted(each for each in folder.iterdir() if each.is_file()):
         if path.suffix == ".json":

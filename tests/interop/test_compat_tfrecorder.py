@@ -135,7 +135,7 @@ def test_tensorflow_parses_records_like_tfrecorder(saved: str) -> None:
 
 
 def test_class_reads_files_written_by_tfrecorder(tmp_path: Path) -> None:
-    """Its files contain no shapes for the arrays, and are numbered: ``0.tfr``."""
+    """TFRecorder's files contain no shapes for the arrays, and are numbered: ``0.tfr``."""
 
     class Pair(Example):
         @tfrecordable(dtype=Example.Field.TYPE_INT32)

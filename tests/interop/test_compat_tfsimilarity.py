@@ -160,7 +160,7 @@ def test_invalid_numbers_are_rejected_at_once(shards: str) -> None:
 
 
 def test_batch_classes_are_balanced_despite_mixed_shards(tmp_path: Path) -> None:
-    """In TensorFlow Similarity, a batch has whatever classes the shards contain."""
+    """In TensorFlow Similarity, a batch has the classes that the shards happen to contain."""
     for shard in range(3):
         records = [asyncrec.encode_example({"image": [0.0] * 4, "label": n * 7 % CLASSES}) for n in range(400)]
         blocking.write_records(tmp_path / f"{shard}.tfrec", records)
@@ -186,7 +186,7 @@ def test_shard_order_depends_on_seed(shards: str) -> None:
 
 
 def test_shards_beyond_open_file_limit_are_read(tmp_path: Path) -> None:
-    """Its documentation warns: "Can cause segv if too many shards". With a seed, our code reads the shards."""
+    """TensorFlow Similarity warns: "Can cause segv if too many shards". With a seed, our code reads the shards."""
     write_shards(tmp_path, [2] * 600)
     program = f"""
 import resource, sys
@@ -218,7 +218,7 @@ def numbers(dataset: Any) -> list[int]:
 
 
 def test_upstream_test_passes(tmp_path: Path) -> None:
-    """This is TensorFlow Similarity's only test of it: 10,000 batches of pairs from 100 shards of 1,000 records."""
+    """TensorFlow Similarity's only test of the sampler: 10,000 batches of pairs from 100 shards of 1,000 records."""
     for sid in range(100):
         examples = [asyncrec.encode_example({"sid": sid, "value": sid * 1000 + value}) for value in range(1000)]
         blocking.write_records(tmp_path / f"tfr_{sid}.tfrec", examples)
@@ -338,7 +338,7 @@ def test_unusual_numbers_have_documented_meaning(
 @pytest.mark.parametrize("seed", [None, 1])
 @pytest.mark.parametrize("num_repeat", [-1, None])
 def test_endless_sampler_reports_infinite_cardinality(tmp_path: Path, num_repeat: int | None, seed: int | None) -> None:
-    """Keras asks for it: without steps_per_epoch, such an epoch would never end."""
+    """Keras requires steps_per_epoch, because without it, the epoch would never end."""
     dataset = TFRecordDatasetSampler(numbered(tmp_path), to_number, num_repeat=num_repeat, seed=seed)
     assert dataset.cardinality() == tf.data.INFINITE_CARDINALITY
     assert len(numbers(dataset.take(6))) == 192

@@ -20,7 +20,7 @@ IMPORTS = {
 
 
 def run(script: str, folder: Path) -> tuple[str, dict[str, bytes | list[bytes]]]:
-    """Return what a script prints and the files it leaves: their bytes, or the records of compressed ones."""
+    """Return a script's output and the files it leaves: their bytes, or the records of compressed ones."""
     folder.mkdir()
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
     done = subprocess.run(

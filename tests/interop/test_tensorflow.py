@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def mixed() -> list[bytes]:
-    """Every length that lies at an edge of some buffer, empty records first, last and in a row."""
+    """Records of every length at a buffer boundary, with empty ones first, last and in a row."""
     source = random.Random(1)
     edges = [
         1, 2, 7, 8, 11, 12, 15, 16, 17, 255, 256, 4095, 4096, 65_535, 65_536, 256 * 1024 - 16, 256 * 1024, MIB,

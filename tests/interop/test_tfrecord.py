@@ -76,7 +76,7 @@ def test_asyncrec_records_round_trip_through_tfrecord(tmp_path: Path) -> None:
 
 
 def test_index_matches_tfrecord_index_byte_for_byte(tmp_path: Path) -> None:
-    """It is the same text for DALI, too."""
+    """DALI uses the same text format."""
     shards = write_shards(tmp_path)
     assert len(shards) == 3
     for shard in shards:

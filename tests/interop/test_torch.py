@@ -204,7 +204,7 @@ def test_mismatching_state_is_rejected_before_iteration(numbers: str) -> None:
         "state",
     ):
         with pytest.raises((ValueError, TypeError)):
-            dataset.load_stream_state(damaged)  # type: ignore[arg-type]  # what it refuses
+            dataset.load_stream_state(damaged)  # type: ignore[arg-type]  # deliberately wrong
     dataset.load_stream_state(state)
     for epoch in (0, 1, 3):
         with pytest.raises(ValueError, match=r"set_epoch\(2\)"):
@@ -212,7 +212,7 @@ def test_mismatching_state_is_rejected_before_iteration(numbers: str) -> None:
     dataset.set_epoch(2)
     for wrong in (-1, COUNT // BATCH - 4, 1.5, None):
         with pytest.raises((ValueError, TypeError), match="batches_done"):
-            dataset.stream_state(wrong)  # type: ignore[arg-type]  # what it refuses
+            dataset.stream_state(wrong)  # type: ignore[arg-type]  # deliberately wrong
     with pytest.raises(ValueError, match="num_repeat"):
         made(num_repeat=-1).stream_state(0)
 
@@ -226,7 +226,7 @@ def test_arguments_are_checked_on_dataset_construction(numbers: str, tmp_path: P
         with pytest.raises((ValueError, TypeError)):
             ShuffledDataset(numbers, **{"batch_size": BATCH} | wrong)
     with pytest.raises(TypeError, match="open_stream"):
-        StreamDataset("data/numbers")  # type: ignore[arg-type]  # what it refuses
+        StreamDataset("data/numbers")  # type: ignore[arg-type]  # deliberately wrong
 
 
 @pytest.mark.parametrize("workers", [0, 2])

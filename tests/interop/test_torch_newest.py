@@ -44,7 +44,7 @@ def flat(batches: object) -> list[int]:
 
 @WORKERS
 def test_workers_together_return_each_newest_version_once(pages: str, workers: int, method: str | None) -> None:
-    """The workers receive the list of newest versions: nothing is left from which they could determine them."""
+    """The workers receive the list of newest versions, because they can no longer determine it."""
     dataset = ShuffledDataset(pages, batch_size=7, transform=numbers, seed=1, newest="date")
     shutil.rmtree(Path(pages).parent / "_keys")
     loader = DataLoader(dataset, batch_size=None, num_workers=workers, multiprocessing_context=method)

@@ -1,4 +1,4 @@
-"""Actors that make a checkpoint and delete what it covers.
+"""Actors that make a checkpoint and delete the objects that it covers.
 
 The problem: M deletes the entries that its checkpoint covers, while a reader, a writer or another maker still uses an
 older listing. The naive solution is that each maker immediately deletes what its own checkpoint covers. But M may have

@@ -2,7 +2,7 @@
 
 The problem: A presumes that the writer W is dead, but W may only be asleep. In the naive solution, A marks W as ended,
 and commits in its own log what W had flushed. If A dies between the two, the records are lost; or B commits them, too,
-and then A wakes up. The end of the log and the records that it adopts are therefore one object, under W's next number.
+and then A wakes up. The end of the log and the adopted records are therefore one object with W's next number.
 The process that creates it has ended W for good.
 
 W's flush entries are a separate sequence, which readers do not list. Two numbers must therefore be won: first a *fence*
@@ -124,7 +124,7 @@ def clear(log: str) -> Part:
 
 
 def apart(me: str, log: str) -> Part:
-    """End a log, and then commit what it had flushed in the actor's own log."""
+    """End a log, and then commit its flushed records in the actor's own log."""
     found: Standing | None = yield Ask(questions.standing, (log,))
     if found is None or found.ended:
         return "nothing"

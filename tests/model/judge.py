@@ -20,7 +20,7 @@ Also: TypeAlias = Callable[[Look, Look], str]
 
 
 class Told(NamedTuple):
-    """What callers were told about records. Those in ``vanishing`` are being removed and may be missing; those in
+    """The promises made to callers about records. Those in ``vanishing`` are being removed and may be missing; those in
     ``gone`` must be missing.
     """
 

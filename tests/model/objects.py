@@ -91,7 +91,7 @@ class Owner(NamedTuple):
 
 
 class Line(NamedTuple):
-    """What a checkpoint says about one log."""
+    """A checkpoint's information about one log."""
 
     log: str
     last: int
@@ -130,13 +130,13 @@ class Pointer(NamedTuple):
 
 
 class Torn(NamedTuple):
-    """What a power cut leaves of a file whose content was not synced."""
+    """The remains of a file whose content was not synced before a power cut."""
 
     name: Name
 
 
 class Unsynced(NamedTuple):
-    """What a power cut may undo: each name whose folder was not synced, with its previous content.
+    """The changes that a power cut may undo: each name whose folder was not synced, with its previous content.
 
     ``torn`` has the names whose content was not synced. This object is stored under a special name that no process
     reads.

@@ -16,7 +16,7 @@ Rows = tuple[tuple[Name, Records, tuple[tuple[str, int], ...]], ...]
 
 
 class Standing(NamedTuple):
-    """What a process must know about a log in order to end it."""
+    """The facts about a log that a process needs in order to end it."""
 
     last: int
     ended: str
@@ -182,7 +182,7 @@ def runs(store: Store, name: str) -> tuple[int, bool, int]:
 
 
 def shards_and_logs(store: Store) -> tuple[tuple[tuple[str, int], ...], Rows, tuple[tuple[str, int], ...]]:
-    """Return what a follower needs: the last number of each log, the shards, and the log and number of each shard."""
+    """Return the data for a follower: the last number of each log, the shards, and the log and number of each shard."""
     look = look_at(store)
     lasts = tuple((log.name, log.last) for log in look.logs.values())
     shards = rows(look)

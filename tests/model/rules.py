@@ -1,4 +1,4 @@
-"""Which rules of the protocol are in force. Actors ask with ``on(RULE)``; `without` disables rules."""
+"""The rules of the protocol that are in force. Actors ask with ``on(RULE)``; `without` disables rules."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ class Actor:
 
 @dataclass(frozen=True)
 class Configuration:
-    """A store, the processes that share it, and what may go wrong.
+    """A store, the processes that share it, and the faults that may occur.
 
     Up to ``late`` answers may be lost, to requests of the actors ``late_for`` (if empty, of all actors) and of the
     kinds ``late_kinds``. If ``old_lists`` is true, a listing may show the names from before the last change.

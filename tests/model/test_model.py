@@ -53,7 +53,7 @@ def test_configuration_breaks_without_its_rule(rule: str) -> None:
     ],
 )
 def test_exploration_reaches_every_outcome_of_actor(name: str, actor: str, outcomes: set[str]) -> None:
-    """Otherwise the other tests could pass just because nothing happens."""
+    """Otherwise the other tests could pass merely because no actor makes progress."""
     assert run.explore(CONFIGURATIONS[name], outcomes=True).outcomes[actor] == outcomes
 
 

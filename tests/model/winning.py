@@ -1,4 +1,4 @@
-"""Winning a number: the only way in which a process creates an object that decides something.
+"""Winning a number: the only way to create an object that decides something.
 
 The problem: A sends an entry and gets no answer. The request may have taken effect, may do so later, or never. The
 naive solution is to check: if the name is free, A uses it for something else. But before A checks, the first request
@@ -28,7 +28,7 @@ ATTEMPTS = 2
 
 
 def create(name: Name, content: Content) -> Part:
-    """Return `WON`, `LOST` if the number is taken, or `UNSETTLED` without an answer; `ABSENT` only without the rule."""
+    """Return `WON`, `LOST` if the number is taken, or `UNSETTLED` if no answer came; `ABSENT` only without the rule."""
     for _ in range(ATTEMPTS):
         answer = yield Put(name, content)
         if answer == "ok":

@@ -2,7 +2,7 @@
 
 The problem: W pauses for a day, A presumes W dead and ends its log, and W wakes up in the middle of a request. The
 naive solution is a lease: W stops unless it has renewed the lease in time. But W cannot check the clock and send a
-request in a single step. W's next number decides instead: the exclusive creation fails and tells W that it has lost,
+request in a single step. Instead, W creates its next entry exclusively: if that fails, W knows that it has lost,
 and W acknowledges only what it has won.
 """
 
@@ -59,7 +59,7 @@ class Open(NamedTuple):
 
 
 class Writing(NamedTuple):
-    """What a writer has in memory. ``token`` is part of every object that it makes.
+    """A writer's memory. ``token`` is part of every object that it makes.
 
     With ``waits``, a writer that finds another process's fence waits for the end of its log instead of ending it
     itself. asyncrec's writers do this.
@@ -180,7 +180,7 @@ def fenced(now: Writing, number: int, step: Do) -> Part:
 
 
 def waiting(now: Writing) -> Part:
-    """Acknowledge nothing until the log has an end. If none comes, a real writer makes it as an ender would."""
+    """Acknowledge nothing until the log has an end. If no process makes one, a real writer does so, like an ender."""
     ended_by, _ = yield Ask(questions.end_and_fence, (now.log,), decides=True)
     yield Become(told, (now, now.number, ())) if ended_by else Become(waiting, (now,))
     return ""
@@ -241,10 +241,10 @@ def _entry(now: Writing, step: Do, adds: tuple[Add, ...], chosen: tuple[int, ...
 
 
 def told(now: Writing, number: int, adds: tuple[Add, ...]) -> Part:
-    """Handle an entry number that is taken. What the log's end names is stored; nothing more is acknowledged."""
+    """Handle an entry number that is taken. Shards in the log's end are stored; nothing more is acknowledged."""
     last, ended_by, named = yield Ask(questions.end_of, (now.log,), decides=True)
     kept: tuple[Add, ...] = ()
-    if not on("same-bytes"):  # an earlier attempt of this writer may be what is there
+    if not on("same-bytes"):  # the object may be from an earlier attempt of this writer
         there = yield Ask(questions.named_of, (now.log,))
         kept = tuple(add for add in adds if add.shard in there)
     elif last > number and on("ended-by-look"):  # the entry was created: otherwise nothing could come after it

@@ -1,4 +1,4 @@
-"""A random case for each function in C, which is run with C and with Python and compared."""
+"""A random case for each C function, with a comparison of the results of C and Python."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def some_bytes(random: Random, most: int = 300) -> bytes:
 
 
 def damaged(random: Random, data: bytes) -> bytes:
-    """Return the data with a few bytes changed, removed or added, or often unchanged."""
+    """Return the data, often unchanged, or else with a few bytes changed, removed or added."""
     changed = bytearray(data)
     for _ in range(random.choice((0, 1, 1, 2, 5))):
         at = random.randrange(len(changed) + 1)

@@ -56,7 +56,7 @@ def fuzz(name: str, count: int, seed: int) -> None:
 
 
 def use(path: str) -> None:
-    """Make asyncrec use the C module in this file instead of its own."""
+    """Make asyncrec use the C module in this file instead of the installed one."""
     spec = spec_from_file_location("asyncrec._native._c", path, loader=ExtensionFileLoader("asyncrec._native._c", path))
     assert spec is not None
     assert spec.loader is not None

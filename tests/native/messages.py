@@ -1,4 +1,4 @@
-"""Serialized Examples in every form that protobuf allows, but mostly in the usual one."""
+"""Serialized Examples in all forms that protobuf allows, mostly in the usual form."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_columns_begun_in_different_records_take_bounded_memory() -> None:
     finally:
         tracemalloc.stop()
     assert sum(len(batch[name].values) for name in names) == 1_000_000
-    assert peak < 40 * sum(map(len, records))  # a byte becomes an eight-byte number, and there are counts
+    assert peak < 40 * sum(map(len, records))  # each byte becomes an eight-byte number; the counts add to that
 
 
 def test_record_with_many_features_is_decoded_in_linear_time() -> None:

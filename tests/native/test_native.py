@@ -1,4 +1,4 @@
-"""C and Python give the same results, it is known which functions are in C, and everything works without a compiler."""
+"""C and Python give the same results, all C functions are tested, and asyncrec works without a compiler."""
 
 from __future__ import annotations
 

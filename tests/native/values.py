@@ -1,4 +1,4 @@
-"""Random mappings to encode: mostly values of all types that a feature can have, and some that it cannot have."""
+"""Random mappings to encode: mostly values that a feature can have, of all types, and some invalid ones."""
 
 from __future__ import annotations
 

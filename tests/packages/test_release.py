@@ -43,7 +43,7 @@ def test_distribution_keywords_are_plain_words(path: Path) -> None:
 
 
 def test_readme_describes_purpose_of_every_extra() -> None:
-    """They are in a single table, each with a description, and the table has no other extras."""
+    """A single table lists every extra with a description, and no others."""
     readme = (ROOT / "README.md").read_text("utf-8")
     _, _, after = readme.partition("| extra | purpose | folder to add in a checkout |\n|---|---|---|\n")
     rows = [line.strip("|").split("|") for line in after.partition("\n\n")[0].splitlines()]

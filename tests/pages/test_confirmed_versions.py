@@ -65,7 +65,7 @@ async def test_304_never_has_headers_of_another_url(tmp_path: Path) -> None:
     assert page["headers"] == b'Content-Type: text/html; charset=latin-1\nETag: "2"'
 
 
-async def test_conditions_never_come_from_another_answer(tmp_path: Path) -> None:
+async def test_conditions_never_come_from_another_response(tmp_path: Path) -> None:
     path = tmp_path / "pages"
     one = pages.page(URL, BODY, status=200, headers=OLD)
     await write(path, one)

@@ -243,7 +243,7 @@ async def test_arguments_other_than_data_set_and_page_are_rejected(tmp_path: Pat
     await write(tmp_path / "pages", [first()])
     for other in ("crawl/pages", {}, tmp_path):
         with pytest.raises(TypeError, match=r"one that asyncrec\.open_dataset has opened"):
-            await pages.conditions(other, URL)  # type: ignore[arg-type]  # that is what is refused
+            await pages.conditions(other, URL)  # type: ignore[arg-type]  # deliberately wrong
         with pytest.raises(TypeError, match=r"one that asyncrec\.open_dataset has opened"):
             await pages.resolve(other, first())  # type: ignore[call-overload]  # as above
     async with asyncrec.open_dataset(tmp_path / "pages") as dataset:

@@ -44,7 +44,7 @@ async def test_growing_file_is_readable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("cut", range(1, 22))
-async def test_append_cuts_torn_tail_and_keeps_earlier_records(tmp_path: Path, cut: int) -> None:
+async def test_append_truncates_torn_tail_and_keeps_earlier_records(tmp_path: Path, cut: int) -> None:
     path = tmp_path / "events"
     await append(path, b"whole", b"torn!")
     path.write_bytes(path.read_bytes()[:-cut])
@@ -231,7 +231,7 @@ async def test_failing_disk_raises_and_keeps_flushed_records(
 
 
 class Disk:
-    """Replace functions of `os` by those of a disk with short writes, and log what is done to the file."""
+    """Replace functions of `os` by those of a disk with short writes, and log the operations on the file."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, most: int = 1 << 30) -> None:
         self.log: list[str] = []
@@ -261,7 +261,7 @@ class Disk:
         return ftruncate
 
     def taken(self) -> list[str]:
-        """Return what was done since the last call of this method, with consecutive repetitions merged."""
+        """Return the operations since the last call of this method, with consecutive repetitions merged."""
         log, self.log = self.log, []
         return [what for what, _ in itertools.groupby(log)]
 
@@ -315,7 +315,7 @@ async def test_torn_tail_is_truncated_and_synced_before_append(
         assert not [what for what in disk.taken() if what != "sync folder"]
 
 
-async def test_exception_cuts_torn_record_and_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_exception_truncates_torn_record_and_is_raised(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The disk accepts only half of a record, but a later reader finds no torn record in the file."""
     path = tmp_path / "events"
     await append(path, b"before")
@@ -370,7 +370,7 @@ async def test_unopenable_file_is_named_in_error(tmp_path: Path) -> None:
 async def test_file_is_scanned_in_bounded_blocks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compression: str
 ) -> None:
-    """This includes the zeros at its end."""
+    """The zeros at the end of the file are also scanned in blocks."""
     path = tmp_path / "events"
     await append(path, *[os.urandom(100_000)] * 30, compression=compression)
     path.write_bytes(path.read_bytes() + bytes(3 << 20))

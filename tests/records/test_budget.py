@@ -147,7 +147,7 @@ def test_reservation_of_most_of_limit_is_rejected_with_remedy() -> None:
 
 
 def test_reservation_ignores_temporarily_held_bytes() -> None:
-    """An upload's chunk or a large object's keys, for example, are freed without help, and writers wait until then."""
+    """Writers wait until memory is freed, for example that of an upload's chunk or of a large object's keys."""
     budget = ByteBudget(100)
     budget.account(1_000, chunk=True)
     budget.reserve(70)
@@ -196,7 +196,7 @@ async def test_failed_writer_admits_waiters_of_paused_budget() -> None:
 
 
 async def test_accounted_bytes_count_against_limit_until_returned() -> None:
-    """They already exist, so they may exceed the limit; waiting callers are admitted once there is room again."""
+    """The bytes already exist, so they may exceed the limit. Waiting callers are admitted once there is room again."""
     budget = ByteBudget(100)
     await budget.take(30)
     budget.account(90)

@@ -355,7 +355,7 @@ async def test_concurrent_flushes_share_one_object_flush() -> None:
 
 
 async def test_records_delayed_by_opening_get_full_time_limit() -> None:
-    """Their time limit had passed when the object opened; without this, there would be many small objects."""
+    """Their time limit had expired before the object opened; a new limit avoids many small objects."""
     host = Slow(opening=100)
     host.may_publish.set()
     async with writing_to(host, limits={"seconds": 60}) as (queue, _, append):
@@ -416,7 +416,7 @@ async def test_records_after_early_end_count_towards_next_object() -> None:
 
 @pytest.mark.parametrize("limits", [{"records": 3}, {"bytes": 3 * (10 + FRAME_OVERHEAD)}])
 async def test_sealed_batch_counts_towards_limits_like_its_records(limits: dict[str, int]) -> None:
-    """It follows the pending records, and does not start a new object if there is room in the current one."""
+    """The batch follows the pending records, and starts a new object only if the current one has no room."""
     host = Host()
     async with writing_to(host, limits=limits) as (queue, budget, append):
         append()
@@ -481,7 +481,7 @@ async def test_cancelled_owner_leaves_error_and_releases_waiters() -> None:
 
 
 async def test_batch_with_keys_pads_keyless_records() -> None:
-    """A batch has a key for every record or for none, even if records with and without keys are written in turns."""
+    """A batch has a key for every record or for none, even if records with and without keys alternate."""
     none = bytes(KEY_BYTES)
     size = 1 + FRAME_OVERHEAD
     async with writing_to(Host()) as (queue, budget, append):

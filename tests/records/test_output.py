@@ -1,4 +1,4 @@
-"""`ObjectOutput`: frames go to one sink, the index and keys to others, and a flush promises only what is durable."""
+"""`ObjectOutput`: frames go to one sink, the index and keys to others, and a flush promises only durable records."""
 
 from __future__ import annotations
 

@@ -365,7 +365,7 @@ class TestStartPositions:
         assert (error.record, error.offset) == (1, 19)
 
     async def test_reraised_error_keeps_its_location(self) -> None:
-        """This matters if the caller that was to handle the first error was cancelled."""
+        """This matters if the caller that received the first error was cancelled."""
         pipeline = Pipeline("x", "", ReadOptions(max_record_bytes=100, chunk_size=100), Position(1000, 0, 50))
         storage = MemoryStorage()
         await storage.put("x", framed([b"one"]) + b"no record")
@@ -472,7 +472,7 @@ async def test_large_compressed_records_are_returned_one_by_one() -> None:
 
 
 async def test_damage_at_rest_after_transit_damage_raises() -> None:
-    """That one range was correct when it was read again says nothing about a different range."""
+    """A range that was correct when it was read again proves nothing about a different range."""
     storage = Remote(flips=1)
     data = bytearray(framed([os.urandom(1000) for _ in range(3000)]))
     data[-500] ^= 1

@@ -56,7 +56,7 @@ async def read(storage: Any, **options: Any) -> tuple[list[bytes], list[Damage],
 
 @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
 @pytest.mark.parametrize("on_corrupt", ["raise", "skip", "stop"])
-async def test_intact_file_reads_alike_under_any_on_corrupt(compression: str, on_corrupt: str) -> None:
+async def test_intact_file_is_read_identically_under_any_on_corrupt(compression: str, on_corrupt: str) -> None:
     pack: Any = {"": bytes, "GZIP": gzip.compress, "ZLIB": zlib.compress}[compression]
     found, damage, stats = await read(await stored(pack(framed(RECORDS))), on_corrupt=on_corrupt)
     assert (found, damage, stats.lost_ranges) == (RECORDS, [], 0)
@@ -363,7 +363,7 @@ async def test_stop_ends_at_oversized_record_or_damaged_member() -> None:
 
 
 async def test_positions_and_counts_after_damage_cover_returned_records() -> None:
-    """This also holds from any start position: what is skipped first is not counted twice."""
+    """This holds from any start position, and skipped bytes are not counted twice."""
     storage = await stored(flipped(framed(RECORDS), BORDERS[10] + 12))
     reader = await open_reader_at(storage, "x", Position(BORDERS[5], 2, 7), path="x", on_corrupt="skip")
     found: list[bytes] = []

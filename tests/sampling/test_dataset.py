@@ -523,9 +523,9 @@ async def test_indices_must_be_one_dimensional_integers() -> None:
             ):
                 await dataset.get_many(wrong)
         with pytest.raises(TypeError, match="must be an int, not float"):
-            await dataset.get_many([1.5])  # type: ignore[list-item]  # the error is what is tested
+            await dataset.get_many([1.5])  # type: ignore[list-item]  # deliberately wrong
         with pytest.raises(TypeError, match="must be an int, not str; to look up a key, use get_by_key"):
-            await dataset.get("a key")  # type: ignore[arg-type]  # the error is what is tested
+            await dataset.get("a key")  # type: ignore[arg-type]  # deliberately wrong
 
 
 async def test_data_set_rejects_reads_outside_context() -> None:

@@ -1,4 +1,4 @@
-"""How long a user's deserializer function may block the event loop."""
+"""A user's deserializer function may block the event loop only briefly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_deserializer_yields_after_half_millisecond_or_slow_record(
     records = [b"%d" % number for number in range(2000)]
     examples, error = await Deserializer(slow, 1, str).run(TracedRecords(records))
     assert (examples, error) == (records, None)
-    assert max(since) <= most + 1  # the first record is run alone, because its cost is not known yet
+    assert max(since) <= most + 1  # the first record is deserialized alone, because its cost is not yet known
     assert min(since[:-1]) >= min(most, 2) / 2
 
 

@@ -67,7 +67,7 @@ async def test_cycle_in_remote_store_is_read_concurrently_by_default(
 
 
 async def test_read_ahead_states_match_states_of_local_reads() -> None:
-    """The records that follow from a state are the same, too."""
+    """The records that follow a state are also the same."""
     lengths = [3, 900, 0, 40, 700, 1, 300, 500]
     paths = [f"s{number}" for number in range(len(lengths))]
     far = Wire()

@@ -1,4 +1,4 @@
-"""Which indexes are trusted, and what is read of a shard without an index."""
+"""Only valid indexes are trusted; without one, the shard itself is read."""
 
 from __future__ import annotations
 

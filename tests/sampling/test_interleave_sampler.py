@@ -537,5 +537,5 @@ async def test_workers_share_shards_without_overlap() -> None:
     ],
 )  # fmt: skip
 def test_invalid_options_are_rejected(options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError):  # noqa: PT011  # each says its own
+    with pytest.raises(ValueError):  # noqa: PT011  # each message differs
         sampler_of(MemoryStorage(), **options)

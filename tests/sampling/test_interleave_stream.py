@@ -398,7 +398,7 @@ async def test_thousand_open_shards_use_bounded_memory(tmp_path: Path) -> None:
             _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    # The records, their object overhead, and what a reader keeps.
+    # The records, their object overhead, and the memory of a reader.
     assert peak - before < 1000 * (64 << 10) * 1.6
 
 

@@ -1,4 +1,4 @@
-"""Random access to uncompressed local shards, whose files stay open: which thread reads what, and the errors."""
+"""Random access to uncompressed local shards, whose files stay open: the threads that read, and the errors."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class System:
 
 @pytest.fixture(autouse=True)
 def on_a_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pretend that the tests' folder is on a disk, whatever it is really on."""
+    """Pretend that the tests' folder is on a disk, wherever it really is."""
     monkeypatch.setattr(Disk, "lives_in_memory", lambda self, device: False)
 
 
@@ -87,7 +87,7 @@ async def test_cached_records_are_read_on_loop_without_thread(tmp_path: Path) ->
             assert await dataset.get(number) == RECORDS[number]
         assert await dataset.get_many([5, 500, 5, 499, 7]) == [RECORDS[n] for n in (5, 500, 5, 499, 7)]
         assert await dataset.get_by_key("42") == RECORDS[42]
-        assert system.on_loop == {"stat", "preadv", "fstat"}  # fstat is for the files of keys, which are closed
+        assert system.on_loop == {"stat", "preadv", "fstat"}  # fstat is called for the keys files, which are closed
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["not cached", "cannot be asked"])

@@ -1,4 +1,4 @@
-"""One call that reads very many local shards: how many it opens at once, and what it does on the event loop."""
+"""One call that reads very many local shards opens few at once, and reads little on the event loop."""
 
 from __future__ import annotations
 

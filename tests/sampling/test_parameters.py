@@ -145,9 +145,9 @@ async def test_dataset_of_wrong_kind_is_rejected(tmp_path: Any) -> None:
         with pytest.raises(
             TypeError, match=r"ClassBalancedSampler takes a Dataset from asyncrec\.blocking\.open_dataset, not"
         ):
-            blocking.ClassBalancedSampler(dataset, 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
+            blocking.ClassBalancedSampler(dataset, 3, 2, class_feature="label")  # type: ignore[arg-type]  # deliberately wrong
     with pytest.raises(TypeError, match=r"not str; pass its path to open_dataset"):
-        asyncrec.ClassBalancedSampler("data/pages", 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
+        asyncrec.ClassBalancedSampler("data/pages", 3, 2, class_feature="label")  # type: ignore[arg-type]  # deliberately wrong
 
 
 def test_async_sampler_rejects_blocking_dataset(tmp_path: Any) -> None:
@@ -155,7 +155,7 @@ def test_async_sampler_rejects_blocking_dataset(tmp_path: Any) -> None:
     wrong: Any = "3"
     with blocking.open_dataset(tmp_path / "pages") as dataset:
         with pytest.raises(TypeError, match=r"not asyncrec\.blocking\.Dataset; .* asyncrec\.blocking\.Cl"):
-            asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="label")  # type: ignore[arg-type]  # on purpose
+            asyncrec.ClassBalancedSampler(dataset, 3, 2, class_feature="label")  # type: ignore[arg-type]  # deliberately wrong
         with pytest.raises(TypeError, match="worker='3': pass"):
             dataset.shuffled(worker=wrong).__enter__()
         with dataset.shuffled() as stream, pytest.raises(TypeError, match="batch_size='3': must be an integer"):

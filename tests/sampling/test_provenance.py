@@ -1,4 +1,4 @@
-"""A record of a stream is traced to its shard and position, however it was combined with others."""
+"""A stream's record can be traced to its shard and position, however records were combined."""
 
 from __future__ import annotations
 

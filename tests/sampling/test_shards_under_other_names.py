@@ -115,7 +115,7 @@ async def test_swapped_compressed_shards_are_rejected(compression: Any, tmp_path
 
 
 async def test_shard_damaged_at_its_end_keeps_its_identity(tmp_path: Path) -> None:
-    """Its intact records are read, and the damaged ones are named."""
+    """The shard's intact records are read, and the damaged ones are named."""
     first, *_ = await written(tmp_path)
     content = Path(first).read_bytes()
     Path(first).write_bytes(content[:-12] + b"\xff\xff" + content[-10:])

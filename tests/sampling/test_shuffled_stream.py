@@ -100,7 +100,7 @@ async def test_stream_resumes_identically_at_every_position(mode: Any, unit: str
 @pytest.mark.slow(but=["counts0", "counts2"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("counts", [(1, 2, 4, 8), (8, 4, 2, 1), (2, 8, 1, 4), (1,), (2,), (4,), (8,)])
-async def test_workers_of_changing_number_yield_every_record_once(mode: Any, counts: tuple[int, ...]) -> None:
+async def test_changing_number_of_workers_yields_every_record_once(mode: Any, counts: tuple[int, ...]) -> None:
     async with asyncrec.open_dataset("pages", storage=await stored(480)) as dataset:
         alone = await taken(dataset, mode=mode)
         state: dict[str, Any] | None = None

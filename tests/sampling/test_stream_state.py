@@ -1,4 +1,4 @@
-"""What a stream's state records about its shards; states of every version remain readable forever."""
+"""A stream's state identifies its shards, and states of every version remain readable."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Page:
 
 @dataclass
 class Site:
-    """A data set and what was written to it in the order of commits; each record contains its number in that order.
+    """A data set and its records in the order of commits; each record contains its number in that order.
 
     Attributes:
         records: the pages.

@@ -1,7 +1,7 @@
-"""The calculated load of a crawl on its store: each writer's requests exactly, and a day's by going through its events.
+"""Calculates the requests that a crawl sends to its store: exactly for each writer, and event by event for a day.
 
-Nothing of asyncrec is imported: these are the rules described in `docs/scale.md`. `test_paper.py` compares them with
-writers that really write.
+This module does not import asyncrec, but follows the rules in `docs/scale.md`. `test_paper.py` compares its results
+with those of real writers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FREE = {"DeleteObject"}
 
 @dataclass(frozen=True, kw_only=True)
 class Prices:
-    """Prices in dollars of AWS S3 Standard in us-east-1. Uploads, and traffic within the region, are free there."""
+    """Prices in dollars of AWS S3 Standard in us-east-1. Uploads and traffic within the region are free."""
 
     thousand_writes: float = 0.005  # PUT, POST and LIST
     thousand_reads: float = 0.0004  # GET and HEAD
@@ -48,7 +48,7 @@ def put(size: int, part_bytes: int, *, exclusive: bool = False) -> Requests:
 def put_parts(parts: int, *, exclusive: bool) -> Requests:
     """Return the requests that create an object from parts.
 
-    If the object must be new, there is a look-up before; there is always one after.
+    The upload is followed by a look-up and, if the object must be new, also preceded by one.
     """
     looks = 2 if exclusive else 1
     return Requests(HeadObject=looks, CreateMultipartUpload=1, UploadPart=parts, CompleteMultipartUpload=1)
@@ -79,7 +79,7 @@ class Crawl:
         record_bytes: the size of a stored record, including its frame.
         shard_bytes, shard_seconds: `max_shard_bytes` and `max_shard_seconds`; 0 for no limit.
         compact_seconds: the time between two runs of ``asyncrec compact``; 0 for never.
-        restarts: how often each writer is restarted during the whole time, one writer after another.
+        restarts: how often each writer is restarted during the crawl, one writer after another.
         ramp_seconds: the time within which all writers start.
         part_bytes: the size of a part of an upload.
     """
@@ -113,7 +113,7 @@ class Crawl:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """What is found in the manifest's folder when the data set is opened.
+    """The contents of the manifest's folder when the data set is opened.
 
     Attributes:
         listed: the number of keys in the folder.
@@ -170,7 +170,7 @@ def life(crawl: Crawl, records: int, found: Found) -> dict[str, Requests]:
     return requests
 
 
-# What is merged, sorted and read at once, as in asyncrec/_shards/commit/key_runs.py; the bytes of an entry.
+# The same limits as in asyncrec/_shards/commit/key_runs.py, and the size of an entry.
 _RATIO, _LEAST_ENTRIES, _SORTED, _BLOCK, _LEAST_STEP, _ENTRY = 4, 1 << 16, 1 << 20, 512, 64, 24
 
 

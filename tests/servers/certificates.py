@@ -1,4 +1,4 @@
-"""A self-signed certificate for servers on this machine, which only clients that are given it trust."""
+"""A self-signed certificate for servers on this machine, trusted only by clients that receive it."""
 
 from __future__ import annotations
 

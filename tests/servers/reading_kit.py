@@ -14,7 +14,7 @@ __all__ = ["ReadingKit"]
 
 
 class ReadingKit(ReadingCases, SchemeCases):
-    """Base class for such tests: derived classes define how to open the storage and how to store objects for it."""
+    """Base class of these tests. Derived classes define how to open the storage and how to store its objects."""
 
     def open_reading(self) -> AbstractAsyncContextManager[Storage]:
         raise NotImplementedError

@@ -25,7 +25,7 @@ S = TypeVar("S", bound="Server")
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with a request. ``how`` is one of:
+    """The fault of a request. ``how`` is one of:
 
     - ``status``, ``reset``: the request gets an error status, or its connection is cut; it has no effect;
     - ``status-after``, ``reset-after``: the same, but after the request has taken effect;
@@ -84,7 +84,7 @@ def chaos(seed: int, *more: Fault, stalls: float = 0.0) -> Plan:
 
 
 class Refusal(Exception):
-    """Raised to answer a request that cannot be served."""
+    """Raised for a request that cannot be served; the response is an error."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -149,7 +149,7 @@ class Server:
 
     @contextmanager
     def answered_by_another(self, number: int, body: bytes) -> Iterator[None]:
-        """Answer the ``number``-th request from now on with ``body``, as if it had reached a different server."""
+        """Respond to the ``number``-th request from now on with ``body``, as if it had reached a different server."""
         self.page, self.plan = (200, body.decode()), nth(number, Fault("answer"))
         yield
         self.plan = nothing

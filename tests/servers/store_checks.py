@@ -55,7 +55,7 @@ async def write_much(storage: Storage, seed: int, *, unit: int, calm: Callable[[
 
 
 def everything(error: BaseException) -> str:
-    """Return everything that might be logged about an error, including its entire chain."""
+    """Return all text that might be logged about an error, including its entire chain."""
     texts, todo, seen = [], [error], set()
     while todo:
         one = todo.pop()

@@ -1,4 +1,4 @@
-"""Messages of some queues, a consumer that writes them with their positions, and checks of what was stored."""
+"""Messages of some queues, a consumer that writes them with their positions, and checks of the stored records."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ async def test_ticket_is_spooled_after_all_earlier_writes(tmp_path: Any, open_sh
 async def test_failed_close_reports_no_unreached_level(open_shards: int) -> None:
     """Wherever the store fails during the exit, only records in a manifest are acknowledged as "committed".
 
-    Callers that were waiting and callers that ask afterwards get the same answer.
+    Callers that were waiting and callers that ask afterwards get the same result.
     """
     calm = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=calm, open_shards=open_shards) as writer:

@@ -1,4 +1,4 @@
-"""A writer makes a checkpoint on its own if no checkpoint covers many segments; a reader never makes one."""
+"""A writer makes a checkpoint automatically if many segments are not covered by one; a reader never does."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def records(storage: Storage) -> list[bytes]:
         return sorted([record async for record in dataset])
 
 
-async def test_writer_beside_many_segments_merges_them_soon() -> None:
+async def test_writer_finding_many_segments_merges_them_soon() -> None:
     storage = MemoryStorage()
     await commit(storage, 120)
     before = await records(storage)
@@ -66,7 +66,7 @@ async def test_writer_beside_many_segments_merges_them_soon() -> None:
     assert (await tools.verify("pages", storage=storage)).orphans == []
 
 
-async def test_writer_beside_few_segments_merges_nothing() -> None:
+async def test_writer_finding_few_segments_merges_nothing() -> None:
     storage = MemoryStorage()
     await commit(storage, 90)
     async with asyncrec.open_sharded_writer("pages", storage=storage):
@@ -109,7 +109,7 @@ async def test_concurrent_writers_make_few_checkpoint_attempts() -> None:
     assert 2 <= len(made) < 15  # the checkpoint's data and the pointer to it; more if some check at once
 
 
-async def test_writers_opened_beside_few_segments_read_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_writers_finding_few_segments_read_no_manifest(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ten writers commit many times at once; merging the segments is left to the next writer that opens."""
     monkeypatch.setattr("secrets.randbelow", lambda most: most - 1)  # no commit is followed by a check
     store = Store()

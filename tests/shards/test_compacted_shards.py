@@ -272,7 +272,7 @@ async def test_four_concurrent_compactions_share_work() -> None:
 async def test_unfinished_piece_of_another_machine_is_kept_one_hour(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """It is unknown whether that machine is alive. After an hour, the work is done anyway."""
+    """The other machine may still be alive. After an hour, the call does the work anyway."""
     storage = MemoryStorage()
     await write(storage, 0, 6)
     process = Process(storage)

@@ -1,4 +1,4 @@
-"""What each additional local shard costs a writer, measured in hops to worker threads."""
+"""The cost of each additional local shard for a writer, measured in hops to worker threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects that another process has just committed, that were promised, or that belong elsewhere are not deleted."""
+"""Objects are not deleted if another process just committed them, or if they are promised or belong elsewhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def take_marks_away(storage: Storage) -> None:
 
 
 async def test_verify_keeps_shard_committed_during_deletion() -> None:
-    """Another `verify` adopts the shard just before one of the requests, each in turn, of the `verify` that deletes."""
+    """While one `verify` deletes the shard, another one adopts it, just before each of the requests in turn."""
 
     async def race(step: int) -> tuple[MetStorage, bool]:
         storage = MemoryStorage()
@@ -52,7 +52,7 @@ async def test_verify_keeps_shard_committed_during_deletion() -> None:
                 await go.wait()
 
         async def adopt_late() -> None:
-            with suppress(AsyncRecError):  # the other `verify` ended its job first
+            with suppress(AsyncRecError):  # the other `verify` ended the job first
                 await adopt(MetStorage(storage, before=hold))
             committed.set()
 

@@ -68,7 +68,7 @@ async def outcome(storage: Storage, **options: Any) -> str:
     [
         (lambda: Scripted(), "created"),
         (lambda: Scripted(there=b"other"), "taken"),
-        (lambda: Scripted(there=b"own"), "created"),  # created by an earlier attempt whose answer was lost
+        (lambda: Scripted(there=b"own"), "created"),  # created by an earlier attempt whose response was lost
         (lambda: Scripted(LOST, done=True), "created"),
         (lambda: Scripted(LOST), "unsettled"),  # the request may arrive after the check
         (lambda: Scripted(LOST, there=b"other"), "taken"),

@@ -78,7 +78,7 @@ def test_committed_or_dropped_shard_never_changes_state(events: list[Event]) -> 
 
 @given(histories)
 def test_doubtful_shard_is_dropped_only_by_rejection_or_tombstone(events: list[Event]) -> None:
-    """A shard whose request got no answer is neither committed nor forgotten until its outcome is known."""
+    """A shard whose request got no response is neither committed nor forgotten until its outcome is known."""
     for before, event, after in lived(events):
         if before == "doubtful":
             assert after in ("doubtful", "published") or event in ("drop", "bury")

@@ -1,4 +1,4 @@
-"""Where flock(2) fails (NFS without locks, many FUSE file systems), every leftover file can be removed by a command."""
+"""If flock(2) fails (NFS without locks, many FUSE file systems), a command can still remove every leftover file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Flushes to a store while answers are late, other processes end the writer, memory is full, or data is damaged."""
+"""Flushes to a store while responses are late, other processes end the writer, memory is full, or data is damaged."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def on_another_machine(storage: Storage) -> None:
 
 
 async def test_concurrent_endings_of_writer_leave_one_fence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second process ends the log while the first one, which is also ending it, is listing it."""
+    """Two processes are ending the log: the second one succeeds while the first one is still listing it."""
     storage = MemoryStorage()
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
         async with mortal.killed(storage, writer_id="w") as writer:
@@ -132,7 +132,7 @@ async def test_fence_follows_entries_deleted_during_its_creation(
 
 @pytest.mark.parametrize("place", range(6))
 async def test_late_fence_is_not_relied_on(place: int) -> None:
-    """A process that is ending the writer creates its fence late, under the number of an entry deleted meanwhile."""
+    """A process that is ending the writer creates its fence late, under the number of a deleted entry."""
     storage = MemoryStorage()
     written: list[bytes] = []
     lists = 0

@@ -26,7 +26,7 @@ async def test_follower_reads_only_new_checkpoints_and_segments() -> None:
     await a.commit(3)
 
     async def look() -> list[str]:
-        """Load the manifest, check that it is what any other reader sees, and return the objects that were read."""
+        """Load the manifest, check that any other reader sees the same, and return the objects that were read."""
         store.asked.clear()
         manifest = await follower.load()
         asked = sorted(key.removeprefix(P) for what, key in store.asked if what == "open")

@@ -51,7 +51,7 @@ async def test_source_without_stored_records_cannot_be_forgotten(source: str) ->
 @pytest.mark.parametrize("done", [False, True])
 @pytest.mark.parametrize("place", range(20))
 async def test_source_acquired_during_forget_ends_in_consistent_state(place: int, done: bool) -> None:
-    """Either the source is forgotten and starts over, or the call fails and the source continues."""
+    """Either the call forgets the source, which starts over, or the call fails, and the source continues."""
     storage = MemoryStorage()
     await stored_up_to_two(storage)
     other = await Consumer(storage, "a").begin()

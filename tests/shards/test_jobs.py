@@ -1,4 +1,4 @@
-"""Which job may make a data set, which job gets an error, and what each leaves behind, even if killed (`mortal`)."""
+"""Each job creates a data set or gets an error, and leaves only known objects behind, even if killed (`mortal`)."""
 
 from __future__ import annotations
 
@@ -444,7 +444,7 @@ class TestDead:
                 await writer.commit()
                 assert (await asyncrec.recover("pages", storage=storage, abandon=["w"])).abandoned == ("w",)
                 await writer.write_many(records("b"))
-        # The writer got an error; the shards it had committed before it met the tombstone are complete.
+        # The writer got an error; the shards it had committed before it found the tombstone are complete.
         assert await stored(storage) in (sorted(records("a")), sorted(records("a") + records("b")))
         assert (await asyncrec.read_manifest("pages", storage=storage)).writers["w"].abandoned
 
@@ -688,7 +688,7 @@ class TestFlushedButNotPromised:
 
 
 class Unanswering(_Around):
-    """A store that neither answers nor, for now, carries out publications of keys with these prefixes."""
+    """A store that delays publications of keys with these prefixes, and never responds to them."""
 
     def __init__(self, storage: Storage, *prefixes: str) -> None:
         super().__init__(storage)
@@ -730,7 +730,7 @@ class TestUncommittedShards:
         assert [key for key in await unowned(storage) if "_claim-" not in key] == []
 
     async def test_late_published_shard_is_recovered_with_keys(self) -> None:
-        """Neither the shard's publication nor the writer's tombstone is answered; later, the store carries them out."""
+        """The store does not respond to the publication of the shard or the tombstone, but later carries out both."""
         store = MemoryStorage()
         with pytest.raises(TransientStorageError, match="no answer came"):
             await write(
@@ -743,7 +743,7 @@ class TestUncommittedShards:
             assert all(map(writer.has, records("a")))
 
     async def test_late_deletion_removes_no_recovered_records(self) -> None:
-        """The answer to a publication was lost, so the writer must not delete any object that `recover` may commit."""
+        """The response to a publication is lost, so the writer must not delete any object that `recover` may commit."""
         store = MemoryStorage()
         late: list[str] = []
 
@@ -774,7 +774,7 @@ class TestUncommittedShards:
         assert await unowned(store) == []
 
     async def test_cancelled_exit_releases_every_lock(self, storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
-        """asyncio's native cancellation is not stopped by anyio's shields."""
+        """anyio's shields do not stop asyncio's native cancellation."""
 
         class Torn(BaseException):
             pass
@@ -967,7 +967,7 @@ async def test_spooled_shard_already_published_is_committed_unchanged(tmp_path: 
 
 @pytest.mark.parametrize("theirs", ["other records", "fewer", "nothing"])
 async def test_acknowledged_fixed_shard_is_not_confused_with_foreign_shard(tmp_path: Path, theirs: str) -> None:
-    """Its journals are not removed either: they stay until an operator declares the writer dead."""
+    """The shard's journals are not removed either, until an operator declares the writer dead."""
     storage = LocalStorage(tmp_path)
     with pytest.raises(RuntimeError):
         async with asyncrec.open_sharded_writer("pages", storage=storage, num_shards=2) as writer:

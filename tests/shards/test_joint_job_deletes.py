@@ -68,7 +68,7 @@ async def test_recover_removes_leftovers_of_failed_deletion(
 async def test_commit_cancelled_after_taking_effect_keeps_its_shards(
     scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """asyncio's native cancellation is not stopped by anyio's shields, so the answer of the last request is lost."""
+    """anyio's shields do not stop asyncio's native cancellation, so the response to the last request is lost."""
     path = f"{scheme}{str(tmp_path).lstrip('/') if scheme else tmp_path}/d"
     put, task = Storage.put, asyncio.current_task()
     assert task is not None

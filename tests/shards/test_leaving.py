@@ -96,7 +96,7 @@ async def test_unanswered_commit_is_retried_with_same_segment(tmp_path: Path, wh
     segment = "_manifest/pages/w-000001.jsonl"
 
     class Unanswered(FlakyStorage):
-        """A store that answers neither the commit nor the check whether the commit exists."""
+        """A store that responds neither to the commit nor to the check whether the commit exists."""
 
         failures = 2
 
@@ -195,7 +195,7 @@ async def test_adopted_shard_is_listed_with_all_intact_sidecars(tmp_path: Path, 
 
 
 async def test_removal_log_number_has_one_winner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The winner, which got no answer from the store, finds out that it has won."""
+    """The winner, which got no response from the store, finds out that it has won."""
     inner = MemoryStorage()
 
     class Unanswered(FlakyStorage):
@@ -235,7 +235,7 @@ async def test_spool_lock_contains_only_current_process_id(tmp_path: Path) -> No
 
 
 async def test_idle_uploader_waits_without_polling(tmp_path: Path) -> None:
-    """The virtual clock jumps only when no task is running."""
+    """The virtual clock advances only when no task is running."""
     async with asyncrec.open_sharded_writer(
         "pages", storage=MemoryStorage(), spool=tmp_path, max_shard_records=5
     ) as writer:
@@ -394,7 +394,7 @@ async def test_discarding_writer_releases_tasks_waiting_for_commit() -> None:
 
 @pytest.mark.parametrize("options", [{"num_shards": 2}, {"mode": "replace"}])
 async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[str, Any]) -> None:
-    """With no answer and no visible object, the job creates the name itself, so that a late request has no effect."""
+    """Without a response or a visible object, the job creates the name itself, so that a late request has no effect."""
     calm = FlakyStorage(MemoryStorage())
     async with asyncrec.open_sharded_writer("pages", storage=calm, writer_id="w", **options) as writer:
         await writer.write_many(numbered(4))
@@ -408,7 +408,7 @@ async def test_atomic_writer_settles_unanswered_closing_segment(options: dict[st
     assert any("no record of the writer w was committed" in note for note in caught.value.__notes__)
     assert await is_given_up(inner, "w")
     assert [key for key in await keys(inner) if key.endswith((".tfrecord", ".index", "w.json"))] == []
-    # If the store later answers that the object exists, this is accepted, too.
+    # The store may also respond later that the object exists.
     inner = MemoryStorage()
     async with asyncrec.open_sharded_writer(
         "pages", storage=FlakyStorage(inner, {at: Fault(when="after")}), writer_id="w", **options
@@ -444,7 +444,7 @@ async def test_failed_writer_leaves_nothing_locally_or_remotely(tmp_path: Path) 
 async def test_cancelled_close_keeps_committed_records(
     options: dict[str, Any], answered: bool, anyio_backend_name: str
 ) -> None:
-    """asyncio's native cancellation ignores shields and loses the answer; that of trio and anyio waits for it."""
+    """asyncio's native cancellation ignores shields and loses the response; those of trio and anyio wait for it."""
     inner = MemoryStorage()
     closing = anyio.Event()
 

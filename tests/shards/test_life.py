@@ -164,7 +164,7 @@ async def test_locks_use_temporary_folder_without_runtime_folder(
 async def test_writer_opens_without_writable_folder(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In a container with a read-only file system, a store writer works and recovers what others have left."""
+    """In a container with a read-only file system, a store writer works and recovers the records of other writers."""
 
     def none() -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp', '/']")

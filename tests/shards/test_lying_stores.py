@@ -1,4 +1,4 @@
-"""A store whose answers are wrong: a wrong checksum, a wrong size, or another writer's object."""
+"""A store whose responses contain a wrong checksum, a wrong size, or another writer's object."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIES: dict[str, Callable[[ObjectInfo], ObjectInfo]] = {
 
 
 class Lying(_Around):
-    """A store that gives false answers about the keys that ``about`` selects."""
+    """A store whose responses about the keys that ``about`` selects are wrong."""
 
     def __init__(self, about: Callable[[str], bool], lie: Callable[[ObjectInfo], ObjectInfo]) -> None:
         super().__init__(MemoryStorage())
@@ -172,7 +172,7 @@ async def test_single_file_is_verified_against_sent_bytes(lie: str) -> None:
 
 
 class Answering(Lying):
-    """A store that answers a shard's first publication with an error; ``there`` decides what is stored then."""
+    """A store that rejects a shard's first publication; ``there`` decides whether the object is stored anyway."""
 
     def __init__(self, there: Callable[[bytes], bytes | None], *, checksums: bool) -> None:
         super().__init__(WHAT["shard"], lambda info: info)
@@ -237,7 +237,7 @@ async def test_retried_upload_distinguishes_own_object_from_foreign(
 async def test_foreign_object_at_first_attempt_is_rejected_unread(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it contains, the object cannot be the writer's, because the writer has not published one yet."""
+    """The object cannot be from the writer, which has not published one yet."""
 
     async def asked(*args: object) -> bool:
         raise AssertionError
@@ -254,7 +254,7 @@ async def test_foreign_object_at_first_attempt_is_rejected_unread(
 async def test_upload_detects_spool_file_changed_on_disk(
     tmp_path: Path, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The uploaded object either contains exactly what was written or does not exist."""
+    """The uploaded object either contains exactly the written data or does not exist."""
     storage = MemoryStorage()
     real = Uploader._open
 

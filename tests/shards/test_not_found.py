@@ -1,4 +1,4 @@
-"""One answer "not found" about an object that is there, as a proxy or a restarting gateway gives it."""
+"""A proxy or a restarting gateway reports once that an existing object was not found."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def is_entry(key: str) -> bool:
 async def missed_in_turn(
     calm: Storage, recover: Callable[[Storage, int], Awaitable[Any]], check: Callable[[Storage, int], Awaitable[None]]
 ) -> None:
-    """Hide the object from one read or look-up per run of `recover`, which may then fail; `check` judges the result."""
+    """Hide the object from one read or look-up per run of `recover`, which may then fail, and `check` the result."""
     seen = FlakyStorage(await copied(calm))
     await recover(seen, -1)
     places = [n for n, (operation, _) in enumerate(seen.operations) if operation in ("open_source", "head")]
@@ -143,7 +143,7 @@ async def test_entries_deleted_by_another_process_are_left_out() -> None:
     assert await stored(storage) == RECORDS
 
 
-async def test_fence_that_is_not_found_once_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_fence_missed_by_one_lookup_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a writer that was only cut off could flush again."""
     with mortal.elsewhere(monkeypatch, tmp_path / "elsewhere"):
         storage = await left_by_dead_writer()

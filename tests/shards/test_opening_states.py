@@ -1,4 +1,4 @@
-"""`Opening`: every event in every state follows the transition table, and so does each answer to a mark or claim."""
+"""`Opening`: every event in every state follows the transition table, and so does each response to a mark or claim."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_transition_table_covers_every_state_and_event() -> None:
         (ConflictError, "refused", "marked"),
     ],
 )
-async def test_store_answer_drives_mark_and_claim_states(error: type[StorageError], mark: State, claim: State) -> None:
+async def test_response_drives_mark_and_claim_states(error: type[StorageError], mark: State, claim: State) -> None:
     for before, after in (("nothing", mark), ("marked", claim)):
         opening = reached(before)  # type: ignore[arg-type]
         with suppress(StorageError), opening.asking():
@@ -94,7 +94,7 @@ async def test_cancelled_claim_stays_pending_only_in_remote_store(remote: bool) 
 
 @given(st.lists(st.sampled_from(EVENTS), max_size=12), st.booleans())
 def test_event_sequences_never_forget_unanswered_requests(events: list[Event], remote: bool) -> None:
-    """Only an answer settles a request; an object is gone only after it was undone; an open writer stays open."""
+    """Only a response settles a request; an object disappears only if it is undone; an open writer stays open."""
     opening = Opening(remote=remote)
     for event in events:
         before = opening.now

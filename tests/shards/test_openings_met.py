@@ -1,4 +1,4 @@
-"""Writers open, replace or give up at the same time: only one gets the name, and removed shards stay removed."""
+"""Writers race to open, replace or abandon a data set: only one gets the name, and removed shards stay removed."""
 
 from __future__ import annotations
 

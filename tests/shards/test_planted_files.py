@@ -1,4 +1,4 @@
-"""Files that other users plant under the names of a dead writer's files are not read or removed, and do no harm."""
+"""Files that other users plant under a dead writer's names are harmless, and are neither read nor removed."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class TestFixedSets:
             assert found in ([RECORDS] if moment == "told" else [[], RECORDS]), moment
 
     async def test_wait_counts_records_of_cancelled_flush(self, tmp_path: Path) -> None:
-        """The caller of the cancelled flush gets no answer, but a caller that waits finds all records on disk."""
+        """The cancelled flush returns nothing, but all records are on disk for a caller that waits."""
         scope = anyio.CancelScope()
         syncs = 0
 

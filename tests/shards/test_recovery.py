@@ -50,7 +50,7 @@ def left(folder: Path) -> list[str]:
 
 class TestJournals:
     @pytest.mark.parametrize("compression", ["", "GZIP", "ZLIB"])
-    async def test_recovery_cuts_torn_tail_and_commits_rest(self, tmp_path: Path, compression: str) -> None:
+    async def test_recovery_truncates_torn_tail_and_commits_rest(self, tmp_path: Path, compression: str) -> None:
         await die(tmp_path / "pages", compression=compression)
         (journal,) = tmp_path.glob(".pages-*.tfrecord.w.partial")
         append(journal, RECORDS[0] if compression else encode_frames([b"torn"])[0][:-3])
@@ -64,7 +64,7 @@ class TestJournals:
         assert [name for name in left(tmp_path) if not name.endswith(".damaged")] == []
         assert await asyncrec.recover(tmp_path / "pages") == asyncrec.Recovery()
 
-    async def test_recovery_cuts_trailing_zeros_and_keeps_damaged_bytes(self, tmp_path: Path) -> None:
+    async def test_recovery_removes_trailing_zeros_and_keeps_damaged_bytes(self, tmp_path: Path) -> None:
         for name, tail, kept in (("zeros", bytes(5000), 0), ("bytes", b"\xa5" * 5000, 1)):
             await die(tmp_path / name)
             (journal,) = tmp_path.glob(f".{name}-*.tfrecord.w.partial")
@@ -73,7 +73,7 @@ class TestJournals:
             assert (recovery.records, recovery.cut_bytes, len(recovery.damaged)) == (100, 5000, kept)
             assert all(Path(path).stat().st_size > 5000 for path in recovery.damaged)
 
-    async def test_recovery_cuts_records_without_written_keys(self, tmp_path: Path) -> None:
+    async def test_recovery_drops_records_without_written_keys(self, tmp_path: Path) -> None:
         await die(tmp_path / "pages")
         (keys,) = (tmp_path / "_keys").glob("*.partial")
         os.truncate(keys, 16 * 40 + 5)
@@ -184,7 +184,7 @@ class TestOwners:
 
 class TestUnlisted:
     async def test_recovery_leaves_shards_without_mark_at_any_age(self, tmp_path: Path) -> None:
-        """Their owner is unknown. `asyncrec.tools.verify` lists them, and adopts or deletes them on request."""
+        """These shards have no known owner. `asyncrec.tools.verify` lists them, and adopts or deletes them if asked."""
         path = tmp_path / "pages-gone-000000.tfrecord"
         await asyncrec.write_records(path, RECORDS)
         os.utime(path, (1e9, 1e9))
@@ -296,7 +296,7 @@ class TestNothing:
 
     @pytest.mark.parametrize("options", [{}, {"num_shards": 2}, {"mode": "replace"}])
     async def test_second_recovery_finds_nothing_without_error(self, tmp_path: Path, options: dict[str, Any]) -> None:
-        """This holds even if the first recovery gave up everything that it found."""
+        """This holds even if the first recovery abandoned every job that it found."""
         storage = LocalStorage(tmp_path)
         await dies(storage, writer_id="gone", **options)
         await asyncrec.recover(tmp_path / "pages")

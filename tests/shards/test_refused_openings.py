@@ -1,4 +1,4 @@
-"""If a store rejects or does not answer a new writer's first request, the caller quickly gets a clear error."""
+"""If a store rejects a new writer's first request or does not respond, the caller quickly gets a clear error."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_failed_opening_raises_own_error_without_warning(
     assert not caplog.records
 
 
-async def test_unreachable_store_error_notes_no_writer_was_opened() -> None:
+async def test_unreachable_store_error_says_no_writer_was_opened() -> None:
     raised = await opening(refusing(TransientStorageError))
     assert type(raised) is TransientStorageError
     assert "pages: no writer was opened and nothing was written" in raised.__notes__

@@ -229,7 +229,7 @@ async def test_key_feature_is_found_in_unvalidated_records(tmp_path: Path) -> No
 
 
 async def test_segment_log_states_schema_and_metadata_once(tmp_path: Path) -> None:
-    """They are repeated in the closing segment, which is read instead of all others."""
+    """The closing segment, which is read instead of all others, repeats both."""
 
     def saying() -> dict[str, bool]:
         segments = sorted((tmp_path / "_manifest/pages").glob("w-[0-9]*[1-9].jsonl"))

@@ -162,7 +162,7 @@ async def test_forged_digest_within_one_writer_loses_no_bodies(known: int, monke
 
 
 @pytest.mark.parametrize(("first", "second"), [("response", "resource"), ("resource", "response")])
-async def test_page_of_another_type_is_stored_with_body(storage: Storage, first: str, second: str) -> None:
+async def test_page_of_different_type_is_stored_with_body(storage: Storage, first: str, second: str) -> None:
     written = [{**page("a/", b"1"), "type": first}, {**page("b/", b"1"), "type": second}]
     await write(storage, written)
     assert await decoded(storage) == list(map(whole, written))

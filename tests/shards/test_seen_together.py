@@ -1,4 +1,4 @@
-"""Shards that belong together become visible together, in the present and in past snapshots; hidden files never do."""
+"""Shards that belong together become visible together, in current and past snapshots. Hidden files never do."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def test_parts_of_job_are_committed_at_its_end(tmp_path: Path, monkeypatch
 
 @pytest.mark.parametrize("anyio_backend", [virtual_backend("asyncio")], ids=["asyncio"])
 async def test_fixed_shards_appear_only_after_all_are_uploaded(tmp_path: Path) -> None:
-    """One shard takes an hour to upload, during which the others could already be visible."""
+    """One shard takes an hour to upload. Until then, the others must not become visible."""
     seen: list[str] = []
 
     async def slow(operation: str, key: str) -> None:

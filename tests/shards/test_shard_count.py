@@ -1,4 +1,4 @@
-"""How many shards a data set has, and where their boundaries lie."""
+"""The number of shards of a data set, and their boundaries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which names and positions are valid for a source of records."""
+"""The valid names and positions of a source of records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real writer owns a source while another writer takes it."""
+"""A writer takes a source while another writer owns it."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ async def test_state_before_compaction_resumes_within_grace(kind: Mode) -> None:
 
 
 async def test_state_before_compaction_is_rejected_after_grace() -> None:
-    """The state tells which records were read, but their shards are gone, and the new ones have a different order."""
+    """The state says which records were read, but their shards are gone, and the new shards have a different order."""
     storage = MetStorage(MemoryStorage())
     await write(storage, 0, COUNT)
     async with stream(storage, "pages", "block") as begun:

@@ -122,7 +122,7 @@ async def test_unanswered_flush_entry_is_not_written_twice() -> None:
 
 
 async def test_writer_abandoned_by_operator_fails() -> None:
-    """The writer has acknowledged records as safe that the operator then had deleted."""
+    """The operator has deleted records that the writer had acknowledged as safe."""
     storage = MemoryStorage()
     with pytest.raises(ConflictError) as caught:
         async with asyncrec.open_sharded_writer("pages", storage=storage, writer_id="w") as writer:
@@ -202,7 +202,7 @@ async def test_unanswered_shard_is_kept_after_recovery_by_another_writer() -> No
 
 @pytest.mark.parametrize("open_shards", [1, 2])
 async def test_writer_with_failed_flush_continues_in_new_log(open_shards: int) -> None:
-    """No flush is waiting for an answer when its log is ended, and no timer fires."""
+    """No flush is waiting for a response when its log is ended, and no timer fires."""
     storage = MemoryStorage()
     down = False
 
@@ -286,7 +286,7 @@ async def test_failed_start_of_new_log_is_retried(fails: str, monkeypatch: pytes
 
 
 async def test_shard_recovered_during_publish_is_not_rewritten() -> None:
-    """One of two shards is published, but its answer is slow; the other one runs into the end of the log."""
+    """The store responds slowly to the publication of one shard; the other shard meets the end of the log."""
     storage = MemoryStorage()
 
     async def ended() -> None:

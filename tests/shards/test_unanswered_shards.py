@@ -1,4 +1,4 @@
-"""A shard whose publication or commit was not answered, or was answered wrongly, keeps its index and keys."""
+"""A shard keeps its index and keys if the response to its publication or commit is missing or wrong."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def found(storage: Storage) -> dict[str, bytes]:
 
 
 class Repeating(_Around):
-    """A store whose client publishes a shard, gets no answer, and retries, which fails because the shard exists."""
+    """A store whose client publishes a shard, gets no response, and retries, which fails because the shard exists."""
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         done = await call()
@@ -61,7 +61,7 @@ class Usurped(_Around):
     """A store where another process's end of the log names all the writer's shards, but soon becomes unreadable."""
 
     ended = False
-    answers = 1  # the object can be read once, and turns out to be another process's
+    answers = 1  # the object can be read only once, and is another process's
 
     async def perform(self, operation: str, key: str, call: Call[T], *, short: Call[T] | None = None) -> T:
         if key.endswith("-000001.jsonl") and "_removal" not in key:

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.anyio, pytest.mark.virtual_clock]
 
 
 class Dark(_Around):
-    """A store that creates the first segment but does not answer any request for it for some minutes."""
+    """A store that creates the first segment but responds to no request for it for some minutes."""
 
     def __init__(self, storage: Storage) -> None:
         super().__init__(storage)
@@ -78,7 +78,7 @@ async def test_on_commit_error_ends_writer_without_upload_retry(tmp_path: Path) 
 
 
 class Silent(_Around):
-    """A store that accepts the segment of a commit but never answers any request for it."""
+    """A store that accepts the segment of a commit but never responds to a request for it."""
 
     silent = True
 

@@ -52,7 +52,7 @@ async def joint(world: Any, process: Any, spec: dict[str, Any]) -> None:
 
 @asynccontextmanager
 async def _detached(path: str, *, take_over: bool, **options: Any) -> AsyncIterator[Any]:
-    """Begin a detached job as Spark does. If the body fails, give the job up from a copy, as another process would."""
+    """Begin a detached job as Spark does. If the body fails, abandon the job from a copy, as another process would."""
     job = pickle.loads(pickle.dumps(await begin_detached_job(path, **options)))
     try:
         yield job

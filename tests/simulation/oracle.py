@@ -113,7 +113,7 @@ async def _recover(world: Any, path: str) -> None:
         with contextlib.suppress(ObjectNotFoundError):  # no job had begun
             await asyncrec.recover(path, to=to)
     except ConflictError:
-        # Some jobs were given up elsewhere but still have files here. Declare them dead again, as an operator would.
+        # Some jobs were abandoned elsewhere but still have files here. Declare them dead again, as an operator would.
         given_up = _given_up_here(world, path)
         if not given_up:
             raise

@@ -222,7 +222,7 @@ def _of_somebody(drawing: operations.Drawing) -> dict[str, Any]:
 
 
 def _spooling(processes: list[dict[str, Any]]) -> list[int]:
-    """Return the processes that use a spool or, if any of them have a spool of their own, only these."""
+    """Return the processes that use a spool or, if any of them have their own spool, only these."""
     spools = [
         next((spec["options"]["spool"] for spec in each["operations"] if _spooled(spec)), None) for each in processes
     ]

@@ -72,7 +72,7 @@ class Timing:
             self.comes_to(process, "removing")
 
     def arm(self, process: Process, fault: Fault) -> None:
-        """Count time, calls or steps from now on until the fault strikes."""
+        """Start counting the time, calls or steps until the fault strikes."""
         if fault.get("by") == "time":  # an idle process takes no steps
             self._later(fault["at"], lambda: None if self._over else self._strike_now(process, fault))
         elif fault.get("by") == "call":

@@ -51,7 +51,7 @@ async def test_prefixed_storage_error_names_whole_path() -> None:
 
 
 class _Holding(MemoryStorage):
-    """A storage whose sources keep two bytes buffered after each answer."""
+    """A storage whose sources keep two bytes buffered after each response."""
 
     @asynccontextmanager
     async def open_source(

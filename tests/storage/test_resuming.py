@@ -267,7 +267,7 @@ async def test_read_ahead_bounds_held_bytes(read_ahead: int) -> None:
 
 
 class _PiecemealSource(ByteSource):
-    """A source that receives as much as it is asked for, but returns it in pieces of 500 bytes."""
+    """A source that receives all requested bytes, but returns them in pieces of 500 bytes."""
 
     def __init__(self, source: ByteSource) -> None:
         self.source, self.info, self.answer, self.asked = source, source.info, b"", list[int]()
@@ -337,7 +337,7 @@ async def test_closing_error_does_not_hide_original_error(read_ahead: int) -> No
 async def test_version_is_fixed_after_first_bytes(
     read_ahead: int, sleeps: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A source may find that the answer it was opened with was wrong; it then continues with the actual version."""
+    """If a source finds that the response at its opening was wrong, it continues with the actual version."""
     storage = FaultyStorage(receive_fault=transient(1, 4, 8))
     await storage.put("x", DATA)
     truth = await storage.head("x")

@@ -141,6 +141,6 @@ async def test_failed_writer_restarts_at_acknowledged_position(
         for key in await anyio.to_thread.run_sync(check_store, place, manifest):
             if not key.startswith("_"):
                 await asyncrec.read_records(key, storage=storage)
-    # GCS's sessions expire by themselves and cannot be listed.
+    # GCS's sessions expire, and cannot be listed.
     for key in await anyio.to_thread.run_sync(place.unfinished) if place.name == "s3" else ():
         assert key in caplog.text, "it is left, since the store was down when it was to be removed, and nobody was told"

@@ -22,7 +22,7 @@ def traces(objects: dict[str, bytes]) -> list[str]:
     return [key for key, content in objects.items() if any(each in content for each in (*CANARIES.values(), *digests))]
 
 
-async def test_deleted_record_remains_in_no_object_of_bucket(place: Place) -> None:
+async def test_deleted_record_is_removed_from_every_object_in_bucket(place: Place) -> None:
     async with place.open() as storage:
         async with asyncrec.open_sharded_writer("pages", storage=storage, max_shard_records=7) as writer:
             for number in range(40):

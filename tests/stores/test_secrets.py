@@ -132,7 +132,7 @@ class TestS3:
             *((source, "refused") for source in ("environment", "profile", "process")),
         ],
     )
-    async def test_access_keys_appear_in_no_output(
+    async def test_access_keys_never_appear_in_output(
         self, place: Place, shown: Shown, impatient: None, source: str, how: Failing | None,
         monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
     ) -> None:  # fmt: skip
@@ -161,7 +161,7 @@ class TestS3:
         assert [value for value in S3.values() if value in text] == []
 
     @pytest.mark.parametrize("answer", ["whole", "cut", "refused"])
-    async def test_container_credentials_appear_in_no_output(
+    async def test_container_credentials_never_appear_in_output(
         self, place: Place, shown: Shown, answer: str, impatient: None, gcs_server: FakeGcs,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
@@ -186,7 +186,7 @@ class TestS3:
     @pytest.mark.parametrize(
         "name", ["HTTP_PROXY", "http_proxy", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "S3_ENDPOINT"]
     )
-    async def test_passwords_in_addresses_appear_in_no_output(
+    async def test_passwords_in_addresses_never_appear_in_output(
         self, place: Place, shown: Shown, impatient: None, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A password may be in the address of a proxy, or of the store, although it does not belong there."""
@@ -261,7 +261,7 @@ class TestGcs:
         monkeypatch.setattr(BaseToken.acquire_access_token.retry, "wait", wait_none())  # type: ignore[attr-defined]  # tenacity's
 
     @pytest.mark.parametrize("how", FAILING)
-    async def test_token_appears_in_no_output(
+    async def test_token_never_appears_in_output(
         self, place: Place, shown: Shown, impatient: None, gcs_server: FakeGcs, how: Failing | None
     ) -> None:
         token = f"ya29.{CANARY}-token"
@@ -273,7 +273,7 @@ class TestGcs:
         assert {headers.get("Authorization") for headers in gcs_server.seen} == {f"Bearer {token}"}
 
     @pytest.mark.parametrize(("source", "kind", "fault"), FILES)
-    async def test_credentials_file_content_appears_in_no_output(
+    async def test_credentials_file_content_never_appears_in_output(
         self, place: Place, shown: Shown, impatient: None, gcs_server: FakeGcs, credentials: Any, source: str,
         kind: str, fault: str, monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
@@ -310,7 +310,7 @@ class TestGcs:
         assert CANARY not in text
 
     @pytest.mark.parametrize("name", ["STORAGE_EMULATOR_HOST", "endpoint", "HTTP_PROXY", "HTTPS_PROXY"])
-    async def test_passwords_in_addresses_appear_in_no_output(
+    async def test_passwords_in_addresses_never_appear_in_output(
         self, place: Place, shown: Shown, name: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """A password may be in an address, although it does not belong there."""

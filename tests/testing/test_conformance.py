@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 class Toy(Storage):
-    """A minimal correct storage. Each mutant below breaks one promise. Every operation waits once."""
+    """A minimal correct storage, in which every operation waits once. Each mutant below breaks one promise."""
 
     root = "toy://"
     losing = False  # whether the response to a publication is lost; this storage then finds out itself
@@ -314,7 +314,7 @@ class LeavesPartialsOnError(Toy):
 
 @caught_by("test_abort_on_cancellation")
 class LeavesPartialsOnCancellation(Toy):
-    """Its clean-up waits without a shield."""
+    """Waits without a shield while it cleans up."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -333,7 +333,7 @@ class LeavesPartialsOnCancellation(Toy):
 
 @caught_by("test_abort_on_cancellation")
 class SaysNothingWasPublished(Toy):
-    """Cancelled after publishing, but before it reports that."""
+    """Can be cancelled after it has published but before it reports success."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -482,7 +482,7 @@ class ListsNoHiddenFolders(Toy):
 
 @caught_by("test_exclusive_race")
 class LooksBeforeItLeaps(Toy):
-    """Checks on opening whether the key is free, and then relies on it."""
+    """Checks whether the key is free only on opening."""
 
     @asynccontextmanager
     async def open_sink(self, key: str, *, exclusive: bool = False) -> AsyncIterator[ByteSink]:
@@ -494,7 +494,7 @@ class LooksBeforeItLeaps(Toy):
 
 @caught_by("test_exclusive_race_of_several_parts")
 class IgnoresExclusiveOfSeveralParts(LooksBeforeItLeaps):
-    """Like Ceph 16, when it assembles an object from parts, it replaces one created since it checked."""
+    """Like Ceph 16, replaces an object that was created while the parts were being assembled."""
 
     def publish(self, key: str, data: bytes, exclusive: bool) -> ObjectInfo:
         return super().publish(key, data, exclusive=len(data) < ToySink.chunk_size)
@@ -776,7 +776,7 @@ class HoldsTheLoop(Toy):
 
 @caught_by("test_loop_not_blocked")
 class IsNotSlow(Toy):
-    """Ignores the tests' hook, so the tests would see nothing."""
+    """Ignores the hook of the tests, which would therefore see no requests."""
 
     slow = property(lambda self: 0.0, lambda self, value: None)  # type: ignore[assignment]
 

@@ -1,4 +1,4 @@
-"""The storage kit uses the URL from a plugin's tests, and detects one that leads nowhere or to another place."""
+"""The storage kit uses the URL from a plugin's tests, and detects a URL that leads nowhere or to a different place."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def count(path: PathArgument, json: Json = False, debug: Debug = False) -> int:
 
 
 def raw(path: PathArgument, json: Json = False, debug: Debug = False) -> int:
-    """Print what was given."""
+    """Print the argument."""
     print(f"{path}: \x1b[31mred")
     return count(path)
 
@@ -142,7 +142,7 @@ def test_unusable_command_is_detected(tally: Callable[..., list[str]], command: 
 
 
 class Right:
-    """A format with records of fixed length; ``open`` and the encoder are what mutants override."""
+    """A format with records of fixed length. Mutants override ``open`` and the encoder."""
 
     def parse(self, path: str, line: bytes, limit: int) -> bytes | BadMember:
         try:

@@ -50,7 +50,7 @@ class TestAllHonoured(_Lax):
 
 
 class TestLikeCeph(_Lax):
-    """It keeps the contract, which promises no more than this for long objects."""
+    """The store fulfils the contract, which promises no more for long objects."""
 
     exclusive_parts = False
 

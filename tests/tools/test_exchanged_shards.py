@@ -203,7 +203,7 @@ async def test_shard_with_equal_end_is_refused(
     assert path in await refused(store, way)
 
 
-async def test_damaged_shard_is_not_taken_for_another(storage: Storage) -> None:
+async def test_damaged_shard_is_not_mistaken_for_another(storage: Storage) -> None:
     await write_pages(storage)
     path = (await paths_of(storage))[1]
     content = bytearray(await storage.get(path))

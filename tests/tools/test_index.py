@@ -65,7 +65,7 @@ async def test_shards_of_any_name_have_separate_indexes(storage: Storage, layout
 
 
 @pytest.mark.parametrize("layout", ["tfrecord", "dali"])
-async def test_indexes_of_other_tools_are_no_shards(storage: Storage, layout: str) -> None:
+async def test_indexes_of_other_tools_are_not_shards(storage: Storage, layout: str) -> None:
     await write_pages(storage, "d/pages", records=20)
     await asyncrec.write_records("d/more.tfrecord", [b"x"], storage=storage)
     await tools.index("d", layout=layout, storage=storage)

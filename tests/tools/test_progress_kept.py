@@ -144,7 +144,7 @@ async def test_checkpoint_stores_sources_across_several_lines() -> None:
     assert history.progress == progress
 
 
-async def test_source_turn_without_shards_is_no_data_set(storage: Storage) -> None:
+async def test_source_turn_without_shards_is_not_data_set(storage: Storage) -> None:
     await write_pages(storage, "folder/pages", records=1)
     await storage.put("folder/" + source_turn_key("others", "topic/3", 1), b"{}", exclusive=True)
     report = await tools.info("folder", storage=storage)

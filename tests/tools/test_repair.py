@@ -72,7 +72,7 @@ async def test_repaired_file_keeps_compression_of_source(
 
 
 async def test_damaged_record_holding_frames_is_delimited_by_index(tmp_path: Path) -> None:
-    """Its header and data are damaged, so only the index knows its length. Without it, its inner frames look valid."""
+    """The record's header is damaged, so only the index has its length. Without it, the inner frames look valid."""
     records = [b"before", framed(RECORDS[:20]), b"after", b"last"]
     async with asyncrec.open_sharded_writer(tmp_path / "set", num_shards=1) as writer:
         await writer.write_many(records)

@@ -221,7 +221,7 @@ BOMBS = [
     Bomb(
         "5,000 GZIP members with wrong checksums", members_that_end_badly, all_of_bad_members_read, 8 * _MIB, slow=True
     ),
-    # The reader must wait for all 64 MiB of a claimed record, and keeps two copies if they turn out not to be one.
+    # The reader must wait for all 64 MiB of a claimed record, and keeps two copies if the bytes are not a record.
     Bomb(
         "a megabyte of headers that claim 64 MiB each",
         lambda: lying_headers(_MIB, 64 * _MIB),

@@ -148,7 +148,7 @@ def crawl(seed: int, rounds: int) -> Row:
 
 
 def crawl_to_s3(seed: int, rounds: int) -> Row:
-    """Crawl to moto, with small ``flush_seconds`` and ``dead_after``; otherwise each start would wait two minutes."""
+    """Crawl to moto, with small ``flush_seconds`` and ``dead_after``, so that no start waits for two minutes."""
     folder = Path(tempfile.mkdtemp(prefix="asyncrec-torture-"))
     form = replace(Form.of(rounds), flush_seconds=0.5, most=3.0)
     try:

@@ -98,7 +98,7 @@ def _serve(kind: str, folder: Path, tell: int, alive: int) -> None:
     for plugin in ("s3", "gcs"):
         sys.path.insert(0, str(ROOT / f"plugins/asyncrec-{plugin}/tests"))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
-    with open(folder / "server.log", "wb") as log:  # moto prints a traceback for each request that it answers with 500
+    with open(folder / "server.log", "wb") as log:  # moto prints a traceback for each response with status 500
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
     with {"moto": _s3, "seaweedfs": _s3, "gcs": _gcs, "azurite": _azurite}[kind](kind, folder) as store:

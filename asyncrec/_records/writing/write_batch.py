@@ -275,7 +275,7 @@ def batched(
 ) -> Iterator[tuple[list[bytes], int] | Buffer]:
     """Yield the records in lists that fit into a `WriteBatch`, each with the total size of its frames.
 
-    A record longer than ``longest`` (at most LARGE_RECORD) is yielded by itself, unchanged. A list may be as large as
+    A record longer than ``longest`` (at most LARGE_RECORD) is yielded alone, unchanged. A list may be as large as
     ``times`` batches, for a caller that spreads it over several batches.
 
     Raises:

@@ -56,9 +56,9 @@ class JobHeader:
     """The description of a job: its output, its options and its process.
 
     Attributes:
-        kind: a ``"rolling"`` job commits each shard by itself. A ``"fixed"`` job publishes all shards when it finishes,
-            and commits them together. A ``"whole"`` job publishes each shard as soon as it is complete, but commits
-            all of them together and acknowledges no records before that.
+        kind: a ``"rolling"`` job commits each shard separately. A ``"fixed"`` job publishes all shards when it
+            finishes, and commits them together. A ``"whole"`` job publishes each shard as soon as it is complete, but
+            commits all of them together and acknowledges no records before that.
         name: the name of the data set.
         writer: the id under which the job commits; it is part of the names of the job's objects.
         url: the address of the data set, as the user passed it, without credentials; absolute if it is local.

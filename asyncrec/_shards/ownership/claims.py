@@ -1,8 +1,8 @@
 """Win the name of a data set for a job, after ending the dead jobs that had the name before (`end_job`).
 
 If an earlier job ran on this machine, its lock shows whether it is alive. If it is dead and has not promised to keep
-any records, it is given up at once. A job on another machine cannot be proven dead. In a shared folder, it counts as
-dead once it has been silent for long enough; in a store, a person has to decide.
+any records, it is abandoned immediately. A job on another machine cannot be proven dead. In a shared folder, it counts
+as dead once it has been silent for long enough; in a store, a person has to decide.
 """
 
 from __future__ import annotations

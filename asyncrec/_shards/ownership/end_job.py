@@ -23,7 +23,7 @@ Therefore B takes the following steps in this order. If B dies, the next process
 5. B deletes the objects that no commit lists, then the claims, and finally A's mark or header, which is needed to find
    the others.
 
-A job that exits by itself takes the steps from step 2 on (`end_own_job`). `end_unmarked` ends a job without a mark.
+A job that ends itself takes the steps from step 2 on (`end_own_job`). `end_unmarked` ends a job without a mark.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ async def end_job(
             they keep other jobs from using the names. Without ``after``, this is done immediately.
 
     Raises:
-        ConflictError: the job had promised records, but another process gave it up, or other jobs have its names.
+        ConflictError: the job had promised records, but another process abandoned it, or other jobs have its names.
         StorageError, ManifestError: a step failed.
     """
     state, staging = await claimed(job, looks=1 if job.marked else LOOKS)
@@ -189,7 +189,7 @@ class _Taken:
         module = await in_thread(import_module, "asyncrec._shards.ownership.finishing")  # imported late: rarely needed
         finishing = module.Finishing(self._folder, self._staging, names, self._ending)
         if header.kind == "rolling":
-            # If a person declared the job dead, its disk may come back with unfinished journals, so give up the job.
+            # If a person declared the job dead, its disk may come back with unfinished journals, so abandon the job.
             returns = files is None and verdict.dead
             for attempts_left in reversed(range(_ATTEMPTS)):
                 await finishing.begin()
@@ -263,7 +263,7 @@ class _Taken:
         finally:
             await surely_in_thread(partial(self._staging.end, keep=not ended))
         if self._staging.files is not None and header.life and not self._not_ours:  # the files are in a spool
-            with suppress(StorageError):  # another process has the lock, gives up the job, and ends it
+            with suppress(StorageError):  # another process has the lock, and abandons and ends the job
                 _, marked = await claimed(FoundJob(header))
                 if marked is not None:
                     await surely_in_thread(marked.end)
@@ -299,7 +299,7 @@ class Exit:
 async def end_own_job(
     folder: Storage, staging: Staging, exit: Exit, *, bury: Callable[[Collection[str]], Awaitable[None]]
 ) -> bool:
-    """Delete what a job leaves behind when it exits by itself. Return false if its mark or header is still needed.
+    """Delete the objects that a job leaves when it ends itself. Return false if its mark or header is still needed.
 
     ``bury`` deletes the objects in doubt, except for the shards that are passed to it. It is called once a tombstone
     exists, with the shards that the tombstone adds, because another process may have created the tombstone and adopted
@@ -316,7 +316,7 @@ async def end_own_job(
     if exit.unsettled or exit.left:
         return False
     if exit.shared:
-        # Check the store, because a commit may have taken effect even though its answer was lost.
+        # Check the store, because a commit may have taken effect even though its response was lost.
         if not exit.committed and not (await entomb(folder, name, writer, by=this_host())).abandoned:
             return False
         await delete_unlisted(folder, JobNames.of(header))

@@ -126,7 +126,7 @@ class Finishing:
         disk may come back.
 
         Raises:
-            ConflictError: the job was given up, or another job has shards with its names.
+            ConflictError: the job was abandoned, or another job has shards with its names.
             StorageError: a shard could not be created, for instance because a file has an unknown hard link. All other
                 shards are committed.
         """

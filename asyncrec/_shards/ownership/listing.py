@@ -131,7 +131,7 @@ def replaced_among(manifest: Manifest, name: str, keys: Iterable[str]) -> list[s
 async def without_unfinished(folder: Storage, name: str, keys: Sequence[str]) -> list[str]:
     """Leave out the objects of unfinished jobs, in a data set that has no manifest.
 
-    The shards that a job has published must not be read before the job commits, nor after the job was given up. Shards
+    The shards that a job has published must not be read before the job commits, nor after the job was abandoned. Shards
     that other programs, such as TensorFlow, wrote under similar names are not left out.
     """
     unfinished = set((await load_history(folder, name)).writers)

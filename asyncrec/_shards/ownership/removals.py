@@ -62,7 +62,7 @@ async def take_place(
         for place in (each for each in places if each > settled):
             holder, others_rule = await _holder(folder, name, place)
             if holder == writer:
-                return place  # an earlier attempt won it, but the answer was lost
+                return place  # an earlier attempt won it, but the response was lost
             closing = await load_closing(folder, name, holder) if holder else None
             mine = removes is None or closing is None or not set(removes).isdisjoint(closing.remove)
             if closing is not None and closing.removal == place and (mine or (rule and others_rule not in ("", rule))):

@@ -121,8 +121,8 @@ async def take_source(
 ) -> TakenSource:
     """Win the next turn of a source for a job that has begun, and read the stored position.
 
-    If the call fails, it can be repeated: it does no harm if a turn was won but the answer was lost. A writer must take
-    one source at a time.
+    If the call fails, it can be repeated: it does no harm if a turn was won but the response was lost. A writer must
+    take one source at a time.
 
     Args:
         header: the header of the job that takes the source.
@@ -171,7 +171,7 @@ async def take_turn(
         taking.least = number
         content = json.dumps({"version": _VERSION, "source": source, "writer": writer}).encode() + b"\n"
         try:
-            # This need not be shielded: a turn that was created without an answer does not block any process.
+            # This need not be shielded: a turn whose creation got no response does not block any process.
             await create(folder, source_turn_key(name, source, number), content, shield=False)
         except ObjectExistsError:
             await _refuse_ended(folder, name, writer)

@@ -1,4 +1,4 @@
-"""The types of what a caller allows `end_job` to do, and of the answer that `end_job` returns."""
+"""The types of the permissions that `end_job` gets from its caller, and of its result."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ Answer: TypeAlias = Literal["alive", "unknown", "promised", "ended", "finished",
 
 ``"alive"``: the job or a process that is ending it holds its lock. ``"unknown"``: nothing here proves it dead, and no
 person declares it dead. ``"promised"``: it is dead, and holds records that this caller may neither finish nor discard.
-``"ended"``: it had ended by itself, or another process ended it. ``"finished"``: the records it had promised are
+``"ended"``: it had ended itself, or another process ended it. ``"finished"``: the records it had promised are
 committed. ``"given up"``: a tombstone stands in the place of its closing segment.
 """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What a caller allows `end_job` to do, in addition to what the state of the job's lock justifies.
+    """The steps that a caller allows `end_job` to take, beyond those that the state of the job's lock justifies.
 
     Attributes:
         dead: whether a person declares the job dead (``take_over=``, ``dead=``).
-        abandon: whether a person wants to give up the job, even if it promised to keep records (``abandon=``). In that
+        abandon: whether a person wants to abandon the job, even if it promised to keep records (``abandon=``). In that
             case, it counts as dead unless a lock proves it alive.
         living: whether to end the job even if a lock proves it alive, unless it has files on a disk. Its next request
             to create a segment or a flush entry fails. A writer that flushes to its store continues in a new log.
         finishes: which shards of the job may be committed: none, those of a rolling writer, or also those of a fixed
             set that is promised or complete. A caller that does not allow any needs the job's name, so a fixed set for
-            which nothing was promised is given up.
+            which nothing was promised is abandoned.
     """
 
     dead: bool = False

@@ -2,7 +2,7 @@
 
 Thus, if a program is killed and started again, no records that were on its disk are lost, even if `asyncrec.recover` is
 never called. An all-or-nothing job is never completed automatically; a log message names the job and says how to commit
-or abandon it. However, if the new writer needs the name of such a job, `settle_claims` gives it up unless it promised
+or abandon it. However, if the new writer needs the name of such a job, `settle_claims` abandons it unless it promised
 to keep records.
 
 A writer that skips records by their keys has to know the keys of all records that may still become part of the data
@@ -45,7 +45,7 @@ async def recover_on_opening(
 ) -> None:
     """Commit the records that dead rolling writers left in ``home``, a spool or the data set's own ``folder``.
 
-    If ``home`` is a spool, which belongs to one writer at a time, a dead fixed set that promised nothing is given up.
+    If ``home`` is a spool, which belongs to one writer at a time, a dead fixed set that promised nothing is abandoned.
 
     Args:
         own: the header of the writer that is about to begin.

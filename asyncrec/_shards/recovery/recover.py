@@ -52,7 +52,7 @@ async def recover(
     storage: Storage | None = None,
     storage_options: dict[str, Any] | None = None,
 ) -> Recovery:
-    """Commit the records that dead writers left behind, and give up dead jobs whose shards must appear all together.
+    """Commit the records that dead writers left behind, and abandon dead jobs whose shards must all appear together.
 
     It may be called at any time, even while other processes write, and more than once. If it is cancelled or fails, the
     next call recovers the rest. If a job cannot be finished, the others are recovered nevertheless. The first error is
@@ -64,12 +64,12 @@ async def recover(
         to: for a spool: the data set that its records go to, as for `open_sharded_writer`. It must be the data set for
             which they were written. The contents of the folder do not decide this, because the folder may come from
             another person.
-        abandon: ids of jobs to give up, even if they had promised records. Their uncommitted records are deleted. A job
-            that is proven to be alive is not given up.
+        abandon: ids of jobs to abandon, even if they had promised records. Their uncommitted records are deleted. A job
+            that is proven to be alive is not abandoned.
         dead: ids of jobs whose machines are gone with their disks, or that a person knows to be dead. For a rolling
             writer, the records that it published or flushed are committed, as are those in a folder on this machine,
             and then the job is ended. If the writer is still running after all, it continues under a new id if it
-            flushes to its store; otherwise its exit raises an error. An all-or-nothing job is given up, unless it is a
+            flushes to its store; otherwise its exit raises an error. An all-or-nothing job is abandoned, unless it is a
             fixed set whose shards can be read here and are complete or flushed: that set is committed. A job that is
             proven to be alive is left unchanged.
         storage: an open `Storage`. The path of the data set (``to`` if ``path`` is a spool) is then a key in it.
@@ -81,7 +81,7 @@ async def recover(
             both ``dead`` and ``abandon``. Nothing was changed.
         StorageError: a writer uses the spool (the message names its process); or the spool holds records for a data
             set other than ``to``, so none was sent; or ``path`` names a data set in a spool, which cannot have one.
-        ConflictError: a job that promised records was given up by another process, or a job in ``abandon`` or ``dead``
+        ConflictError: a job that promised records was abandoned by another process, or a job in ``abandon`` or ``dead``
             is alive.
         ObjectNotFoundError: the path holds nothing, not even leftovers of a writer; or ``to`` was passed, but the
             folder has never been a spool; or no job has an id in ``abandon`` or ``dead``. Nothing was changed.

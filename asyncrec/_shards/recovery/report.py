@@ -54,8 +54,8 @@ class Recovery:
             writers died, and had not been acknowledged.
         damaged: journals that end in damage rather than a torn record. Their records before the damage are committed.
             The files are kept under these names, for `asyncrec.tools.repair`.
-        discarded: unfinished shards of jobs that were given up.
-        abandoned: ids of the jobs that were given up.
+        discarded: unfinished shards of the abandoned jobs.
+        abandoned: ids of the jobs that were abandoned.
         lost: ids of rolling writers to a store that died and had no spool, or whose machine is gone. The records that
             they had uploaded or flushed to the store are committed, and all others are lost.
         in_use: ids of jobs that are alive. They were left unchanged.

@@ -174,7 +174,7 @@ class Uploader:
             try:
                 await self._publish(upload)
             except ObjectExistsError:
-                # The object was created by an earlier attempt whose answer was lost, or by another writer.
+                # The object was created by an earlier attempt whose response was lost, or by another writer.
                 if state != "doubtful" or upload.entry is None or not await self._is_there(upload.entry):
                     raise
         await self._events.uploaded(upload)

@@ -14,7 +14,7 @@ was first, A's `DetachedJob.commit` raises ConflictError, and no record of run 1
 involved. If B's own process dies, run 3 ends run 2 in the same way.
 
 Without a ``job_id``, no other run can tell that the job is over. If its processes are killed, `asyncrec.recover`
-reports it as unfinished, and gives it up only on request (``abandon``).
+reports it as unfinished, and abandons it only on request (``abandon``).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class DetachedJob:
         """Commit these shards in one step, and end the job, as `JointJob.commit` does.
 
         Raises:
-            ConflictError: another run with the same id has ended the job, the job was given up, or the data set was
+            ConflictError: another run with the same id has ended the job, the job was abandoned, or the data set was
                 replaced; nothing is committed.
             DatasetError: the shards do not contain exactly ``records`` records; nothing is committed.
             StorageError: nothing is committed, unless a note on the error says that this is unknown; the next run then

@@ -253,7 +253,7 @@ class Job:
                 or (unsure and self.spool is not None)
                 or (self.flush_log is not None and self.flush_log.ledger.is_needed),
                 doubtful=marked and unsure,
-                # In a store, a request that was given up may still create its object.
+                # In a store, an abandoned request may still create its object.
                 lingers=marked and self._claim is not None and fates.asked and not committed,
                 placed=self.removed is not None,
                 shared=self.shares != "none",

@@ -10,8 +10,8 @@ names are ignored, such as the shards of an attempt that died or was repeated, o
 the job deletes these objects, and `verify --delete` deletes any that appear later.
 
 A ``job_id`` makes it safe to repeat a run. Each run is a separate job, called ``<job_id>_run1``, ``_run2`` and so on,
-and at most one of them ever commits. A new run first finds out how the earlier runs ended. It gives up a dead run by
-creating a tombstone; a detached run (`detached_job`) is given up even if it is alive. If the response to a commit was
+and at most one of them ever commits. A new run first finds out how the earlier runs ended. It abandons a dead run by
+creating a tombstone; a detached run (`detached_job`) is abandoned even if it is alive. If the response to a commit was
 lost, the next run finds that commit, and adds nothing.
 """
 
@@ -101,7 +101,7 @@ class JointJob:
 
         Raises:
             DatasetError: the shards do not contain exactly ``records`` records; nothing is committed.
-            ConflictError: the job was given up, or another job replaced the data set; nothing is committed.
+            ConflictError: the job was abandoned, or another job replaced the data set; nothing is committed.
             StorageError: nothing is committed, unless a note on the error says that this is unknown; the next run then
                 finds out.
         """
@@ -137,7 +137,7 @@ async def open_joint_job(
     index: bool = True,
     storage_options: dict[str, Any] | None = None,
 ) -> AsyncIterator[JointJob]:
-    """Begin a job, unless an earlier run has committed. If the context exits without a commit, the job is given up.
+    """Begin a job, unless an earlier run has committed. If the context exits without a commit, the job is abandoned.
 
     Args:
         path: a folder that every process can access, followed by the data set's name.

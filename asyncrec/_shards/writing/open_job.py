@@ -225,7 +225,7 @@ async def _claimed(
             claim = Claim(number=number + 1, writer=header.writer, since=header.since, plain=fixed and plain)
             with opening.asking():
                 await put_claim(folder, header.name, claim)
-            # A job that came to another number meanwhile has looked, or will, and sees this claim.
+            # A job that has won a different number in the meantime sees this claim when it looks.
             if any(each not in (*met, claim) for each in await find_claims(folder, header.name)):
                 raise ConflictError(
                     f"{path}: another writer claimed this name at the same moment; open a writer again later, or "
@@ -315,7 +315,7 @@ def _told_plainly(error: UnsettledError, path: str) -> StorageError:
 
 
 async def _undo(folder: Storage, header: JobHeader, *, marked: bool, error: BaseException, quiet: bool) -> bool:
-    """Delete what a failed opening has created, but not the objects of another job with the same id.
+    """Delete the objects that a failed opening has created, but not the objects of another job with the same id.
 
     Return whether everything was deleted. If the opening failed with ``error`` because the store is down, do not wait
     long for the store again. With ``quiet``, a failure is logged only at the debug level, because there is probably

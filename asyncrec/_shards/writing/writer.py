@@ -272,11 +272,11 @@ class ShardedWriter(OfOneProcess):
     async def flush(self, *, require: Level = "buffered") -> Level:
         """Pass everything written so far to the store, and return the level that all of it has reached.
 
-        Tasks that flush at the same time share one flush. If a store does not answer, the level is ``"buffered"``.
+        Tasks that flush at the same time share one flush. If a store does not respond, the level is ``"buffered"``.
 
         Raises:
             ValueError: ``require`` is a level that flushing cannot reach here.
-            TransientStorageError: a store does not answer, so ``require="spooled"`` was not reached; flush again later.
+            TransientStorageError: a store does not respond, so ``require="spooled"`` was not reached; flush again.
         """
         if require != "buffered" and not (require == "spooled" and self._shards.spools):
             raise ArgumentValueError(f"{self.path}: {unreachable(self._shards.job, require)}")

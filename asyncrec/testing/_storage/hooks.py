@@ -66,7 +66,7 @@ class StorageHooks(Kit):
     ) -> AbstractContextManager[object] | None:
         """Return a context manager like that of `answered_by_another`, whose response describes ``body`` as an object.
 
-        A web server or gateway that serves a file of its own responds like this: with the status 200 and the headers
+        A web server or gateway that serves its own file responds like this: with the status 200 and the headers
         ``ETag``, ``Last-Modified`` and ``Content-Length``. The body of a response to HEAD is omitted. Return `None` if
         the tests of this store cannot simulate this.
         """

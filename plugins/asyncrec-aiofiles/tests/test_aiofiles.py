@@ -152,7 +152,7 @@ async def test_storage_stops_own_thread_pool_on_close(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("how", ["scope", "task.cancel"])
 async def test_cancelled_call_finishes_before_cancellation_is_raised(how: str) -> None:
-    """Its result is not lost either: the cancellation is raised at the next await."""
+    """The call's result is not lost either: the cancellation is raised at the next await."""
     running, go_on = threading.Event(), threading.Event()
     steps: list[str] = []
 

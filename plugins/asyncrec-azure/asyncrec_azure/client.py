@@ -62,7 +62,7 @@ class Client:
 
 
 class _Identity:
-    """An identity that the SDK looks up. Once it has given a token, its failures are those of a service that is down.
+    """An identity that the SDK looks up. Once it has returned a token, its failures mean that the service is down.
 
     The SDK raises the same error if a machine has no identity and if the service of its identity does not respond.
     """
@@ -75,7 +75,7 @@ class _Identity:
         """Return a token. The SDK calls this method.
 
         Raises:
-            NoNewTokenError: the identity gave a token before, and gives none now.
+            NoNewTokenError: the identity returned a token before, but returns none now.
         """
         try:
             token = await self._credential.get_token(*scopes, **options)

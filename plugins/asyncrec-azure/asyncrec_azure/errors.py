@@ -66,7 +66,7 @@ class HeaderUnknownError(StorageError):
 
 
 class NoNewTokenError(AzureError):
-    """The identity gave a token before, but now does not respond. The message is the type of the SDK's error."""
+    """The identity returned a token before, but now does not respond. The message is the type of the SDK's error."""
 
 
 def translate(

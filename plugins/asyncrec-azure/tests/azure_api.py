@@ -51,7 +51,7 @@ class FakeAzure(Server):
     """A fake store with one container, which logs its requests and has faults on demand.
 
     The kinds in its log are ``put``, ``block``, ``commit``, ``read``, ``meta``, ``list``, ``delete``. In addition to
-    the faults of every test server, there are ``corrupt`` (what is committed lacks its last byte) and ``damage`` (a
+    the faults of every test server, there are ``corrupt`` (the committed blob lacks its last byte) and ``damage`` (a
     body arrives with a flipped bit).
 
     Attributes:

@@ -210,7 +210,7 @@ async def test_error_names_missing_ca_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("wrong", [{"size": "9"}, {"size": None}, {"etag": None}, {"etag": ""}, {"modified": "today"}])
 def test_response_without_valid_object_metadata_is_rejected(wrong: dict[str, Any]) -> None:
-    """Such responses come from a proxy, or from a server that is no blob store."""
+    """A proxy, or a server that is not a blob store, responds like this."""
     right = {"size": 9, "etag": '"0x1"', "modified": datetime.datetime(2026, 11, 22, tzinfo=datetime.UTC)}
     assert info_of("key", **right, metadata={}).etag == "0x1"
     with pytest.raises(ValueError, match="does not describe"):

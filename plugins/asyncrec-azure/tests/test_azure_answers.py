@@ -1,4 +1,4 @@
-"""How much of a store's response is read is limited."""
+"""The client reads only a limited amount of a store's response."""
 
 from __future__ import annotations
 

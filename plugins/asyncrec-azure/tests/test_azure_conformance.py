@@ -39,7 +39,7 @@ class AzureCases(StorageConformance):
             assert not await self.raw_list(storage)
 
     async def raw_unfinished(self, storage: Storage) -> Collection[str]:
-        """Return nothing: uncommitted blocks cannot be listed or removed, and expire by themselves."""
+        """Return nothing: uncommitted blocks can be neither listed nor removed, but they expire."""
         return []
 
 

@@ -1,4 +1,4 @@
-"""A response is judged by its status first; one that is not from the store is recognized by what it lacks."""
+"""A response's status is checked first. A response that lacks Azure's headers is not from the store."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 async def test_request_with_unparsable_error_body_is_retried(
     azure: FakeAzure, monkeypatch: pytest.MonkeyPatch, status: int, body: str
 ) -> None:
-    """A load balancer's page that claims to be XML makes the SDK raise an error of its own."""
+    """A load balancer's page that claims to be XML makes the SDK raise its own error."""
     page = web.Response
     monkeypatch.setattr(azure, "error", lambda *_: page(status=status, text=body, content_type="application/xml"))
     async with open_quick(azure.endpoint) as storage:

@@ -1,4 +1,4 @@
-"""Keys, tokens and signatures appear in no error, log, repr or pickle, even if the store's response repeats them."""
+"""Keys, tokens and signatures never appear in an error, log, repr or pickle, even if the store repeats them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ DATA = content(3 * 65_536 + 5)
     ],
     ids=lambda fault: f"{fault.how}-{fault.status}",
 )
-async def test_secrets_appear_in_no_error_log_or_repr(
+async def test_secrets_never_appear_in_error_log_or_repr(
     azure: FakeAzure, fault: Fault, by: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)

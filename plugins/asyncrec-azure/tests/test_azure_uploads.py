@@ -1,4 +1,4 @@
-"""Uploads that are disturbed by another writer, a damaged body, or a store that lost some of the blocks."""
+"""Uploads that fail because of another writer, a damaged body, or blocks that the store has lost."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_damaged_body_is_resent(
 
 @pytest.mark.parametrize("how", ["refuses", "ignores", "answers"])
 async def test_upload_falls_back_to_md5_without_crc64(azure: FakeAzure, how: str) -> None:
-    """Azurite rejects a CRC-64, or ignores it in loose mode; another store may return that of the damaged data."""
+    """Azurite rejects a CRC-64, or ignores it in loose mode; another store may return one of the damaged data."""
     azure.crc64 = how
     azure.plan = nth(1, Fault("damage"), "block")
     async with open_quick(azure.endpoint) as storage:
@@ -163,7 +163,7 @@ async def test_buffer_of_failed_block_is_not_reused(
 
 
 async def test_sink_limits_concurrent_blocks_and_frees_their_memory(azure: FakeAzure) -> None:
-    """If the store responds to nothing, `send` blocks after ``max_concurrency`` blocks."""
+    """If the store does not respond, `send` blocks after ``max_concurrency`` blocks."""
     azure.plan = lambda kind, n: Fault("stall") if kind == "block" else None
     sent = 0
     async with open_quick(azure.endpoint, max_concurrency=2) as storage:

@@ -24,7 +24,7 @@ FORMS = [b"q=red", b"q=green", b"q=blue"]
 
 
 class Handler(BaseHTTPRequestHandler):
-    """Answers a form with its content."""
+    """Responds to a form with its content."""
 
     protocol_version = "HTTP/1.1"
 

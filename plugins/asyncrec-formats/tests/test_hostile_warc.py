@@ -1,4 +1,4 @@
-"""A WARC file made to waste time or memory takes no more than its size justifies, and its intact part is read."""
+"""A WARC file made to waste time or memory takes time and memory in proportion to its size; its intact part is read."""
 
 from __future__ import annotations
 

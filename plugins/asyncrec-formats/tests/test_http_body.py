@@ -1,4 +1,4 @@
-"""HTTP message bodies are decoded as by warcio, but never to more than the requested size."""
+"""HTTP message bodies are decoded as warcio does, but never to more than the requested size."""
 
 from __future__ import annotations
 
@@ -177,7 +177,7 @@ def test_brotli_decoder_is_fed_in_pieces_and_stopped_early(monkeypatch: pytest.M
             return sum(fed) == 1000
 
     brotli = ModuleType("brotli")
-    brotli.Decompressor = Decompressor  # type: ignore[attr-defined]  # a module made here
+    brotli.Decompressor = Decompressor  # type: ignore[attr-defined]  # a fake module
     monkeypatch.setitem(sys.modules, "brotli", brotli)
     body = body_of(message(b"x" * 1000, b"Content-Encoding: br\r\n"), 1 << 20)
     assert (len(body.content), body.whole) == (len(fed) << 10, True)

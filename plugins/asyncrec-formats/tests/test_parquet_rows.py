@@ -1,4 +1,4 @@
-"""Rows of a Parquet file: a bad row affects no other, and what a small file claims to contain is not read at once."""
+"""A bad row of a Parquet file does not affect the others; a small file that claims huge contents is read in pieces."""
 
 from __future__ import annotations
 

@@ -123,7 +123,7 @@ def test_response_record_has_no_refers_to_headers() -> None:
 
 @pytest.mark.parametrize("reference", ["date", "id", "digest"])
 async def test_foreign_revisit_resolves_to_original_body(tmp_path: Path, reference: str) -> None:
-    """Its digest is that of the body as sent, perhaps compressed, while a page contains the decoded body."""
+    """The revisit's digest is that of the body as sent, perhaps compressed; a page contains the decoded body."""
     packed = gzip.compress(b"hello", mtime=0)
     refers = {
         "date": b"WARC-Refers-To-Target-URI: http://a/\r\nWARC-Refers-To-Date: 2026-11-21T00:00:00Z\r\n",

@@ -131,7 +131,7 @@ async def test_listing_is_sorted_for_any_filesystem_order(
 
 
 async def test_listing_is_sorted_off_event_loop(filesystem: Versioned, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder may have a million files, which are returned at once rather than in pages."""
+    """A folder may have a million files, which fsspec returns all at once instead of in pages."""
     filesystem.pipe_file("folder/a", b"x")
     threads: set[int] = set()
     dated = storage_module._date

@@ -251,7 +251,7 @@ class Client:
         """Return the error for a failure to obtain a token, for which the library has already tried five times."""
         name = type(error).__name__
         status = error.status if isinstance(error, aiohttp.ClientResponseError) else None
-        # A metadata server that did not answer the first request probably does not exist.
+        # A metadata server that did not respond to the first request probably does not exist.
         passing = self._had_token if status is None else status == 429 or status >= 500
         if self.gcloud.token.token_type is Type.GCE_METADATA and not passing:
             return StoragePermissionError(

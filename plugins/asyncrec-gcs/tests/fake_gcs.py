@@ -1,6 +1,6 @@
 """The tests' fake Google Cloud Storage: `gcs_api` in a thread and on a free port, with faults.
 
-A function that sees each request before it is served decides about faults. Tests import what they need from here.
+A function that sees each request before it is served decides about faults. Tests import all helpers from here.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FakeGcs(Api):
 
     @contextmanager
     def listening(self) -> Iterator[None]:
-        """Record which sessions' URLs reach a client: it may have given up before a response that was sent."""
+        """Record which sessions' URLs reach a client, which may have disconnected before the response was sent."""
         request = Client.request
 
         async def listen(client: Client, *args: Any, **options: Any) -> Answer:

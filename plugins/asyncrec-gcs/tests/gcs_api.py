@@ -101,7 +101,7 @@ class Api(Server):
         ) else {}
 
     async def answer(self, request: web.BaseRequest, kind: str, how: str) -> web.Response:
-        """Serve a request; of the faults, in ``how``, only those that change what is stored are applied here."""
+        """Serve a request, applying only the faults in ``how`` that change the stored data."""
         path, query = self._where(request)
         if kind == "token":
             await self.body(request)

@@ -1,4 +1,4 @@
-"""What can go wrong with a request to the fake store, and plans of when it does.
+"""The faults of requests to the fake store, and plans that decide when they occur.
 
 In addition to the faults of every test server (`serving.Fault`), there are:
 
@@ -11,7 +11,7 @@ In addition to the faults of every test server (`serving.Fault`), there are:
 
 from __future__ import annotations
 
-from gcs_api import Api  # noqa: F401  # finds what follows
+from gcs_api import Api  # noqa: F401  # for the imports below
 from serving import Fault, Plan, nothing, nth
 from serving import chaos as common_chaos
 

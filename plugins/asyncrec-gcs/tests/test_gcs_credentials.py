@@ -152,7 +152,7 @@ async def test_missing_credentials_raise_permission_error_naming_options(gcs: Fa
 
 @pytest.mark.parametrize("text", ["c4n4ry", "{}", '{"type": "c4n4ry"}', None])
 async def test_opening_rejects_unusable_credentials_file(gcs: FakeGcs, tmp_path: Path, text: str | None) -> None:
-    """It never makes the plugin look for other credentials."""
+    """An unusable file never makes the plugin look for other credentials."""
     path = tmp_path / "broken.json"
     if text is not None:
         path.write_text(text)

@@ -1,4 +1,4 @@
-"""Which calls of gcloud-aio-storage are used, and why others are not, demonstrated with the installed release.
+"""Shows with the installed release which calls of gcloud-aio-storage are used, and why the others are not.
 
 If a test of one of its faults fails, the library has fixed that fault: then check which of our code it can replace
 (docs/design/clients-of-stores.md).
@@ -67,7 +67,7 @@ async def test_metadata_listings_and_deletions_use_library_calls(gcs: FakeGcs, c
             assert await source.receive(10) == b"1" * 10
         assert [info.key async for info in storage.list_objects()] == ["a"]
         await storage.delete("a")
-        await storage.delete("a")  # a missing object is no error
+        await storage.delete("a")  # a missing object is not an error
         with pytest.raises(ObjectNotFoundError):
             await storage.head("a")
     assert called == {"download_metadata": 2, "list_objects": 1, "delete": 2}
@@ -75,7 +75,7 @@ async def test_metadata_listings_and_deletions_use_library_calls(gcs: FakeGcs, c
 
 @pytest.mark.anyio
 async def test_library_calls_reject_redirects_and_limit_error_text(gcs: FakeGcs) -> None:
-    """The plugin's own requests do the same; the library would follow redirects and read errors of any length."""
+    """The plugin's own requests do the same. The library would follow redirects and read errors of any length."""
     async with open_quick(attempts=1) as storage:
         gcs.page = 307, ""
         gcs.plan = lambda kind, n: Fault("answer")
@@ -100,7 +100,7 @@ def run_with_library(gcs: FakeGcs, use: Any) -> Any:
 
 
 def test_library_upload_reports_success_for_missing_object(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a 503, it resends all with ``bytes */*``, which asks how much is stored, and accepts "308: not all"."""
+    """After a 503, it resends all data with ``bytes */*``, a query for the stored size, and accepts a 308."""
 
     async def no_time(seconds: float) -> None:
         return None

@@ -1,4 +1,4 @@
-"""Tokens and session URLs appear nowhere, and are sent only to the endpoint."""
+"""Tokens and session URLs are never shown, and are sent only to the endpoint."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ DATA = content(3 * UNIT + 5)
     ],
     ids=lambda fault: f"{fault.how}-{fault.status}",
 )
-async def test_secrets_appear_in_no_error_log_repr_or_pickle(
+async def test_secrets_never_appear_in_error_log_repr_or_pickle(
     gcs: FakeGcs, fault: Fault, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Neither a token nor a session URL appears, whatever fails, even if the store's response repeats them."""
+    """No failure reveals a token or a session URL, even if the store's response repeats it."""
     caplog.set_level(logging.DEBUG)
     texts: list[str] = []
     sessions: set[str] = set()
@@ -112,7 +112,7 @@ async def test_token_is_sent_to_endpoint_only(gcs: FakeGcs, monkeypatch: pytest.
             answer.headers["Location"] = answer.headers["Location"].replace(gcs.url, other.url)
             return answer
 
-        monkeypatch.setattr(gcs, "_open", elsewhere)  # as a store may
+        monkeypatch.setattr(gcs, "_open", elsewhere)  # as a store may do
         async with open_quick(token=CANARY, endpoint=gcs.url, attempts=2) as storage:
             with suppress(StorageError, AssertionError):
                 await storage.put("key", DATA)

@@ -162,7 +162,7 @@ async def test_range_is_clipped_to_object(gcs: FakeGcs, start: int, end: int | N
     assert gcs.counts["meta"] == (not expected), "an answer without bytes does not say what it is of"
 
 
-async def test_source_looks_up_generation_missing_from_answer(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_source_looks_up_generation_missing_from_response(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
     found = gcs.put("key", DATA)
     read = gcs._read
 

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 async def test_error_suggests_checking_endpoint_after_unexplained_404(
     gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """For example, STORAGE_EMULATOR_HOST has a path, so that a server responds that knows no such object."""
+    """For example, STORAGE_EMULATOR_HOST has a path, so the responding server does not know the object."""
     monkeypatch.setattr(gcs, "error", lambda *_: web.Response(status=404, text="<html>Not here</html>"))
     gcs.plan = lambda kind, n: Fault("status", 404)
     async with open_quick() as storage:

@@ -1,4 +1,4 @@
-"""An upload counts as published only if the evidence agrees with what the store reports."""
+"""An upload counts as published only if the evidence agrees with the store's report."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ async def test_upload_detects_session_losing_acknowledged_bytes(gcs: FakeGcs) ->
 
 
 @pytest.mark.parametrize("aborts", [404, 499])
-async def test_error_reports_unknown_publication_without_readable_answer(gcs: FakeGcs, aborts: int) -> None:
+async def test_error_reports_unknown_publication_without_readable_response(gcs: FakeGcs, aborts: int) -> None:
     """The store responds with 499 when a session that it has completed is aborted, which proves nothing."""
     gcs.aborts = aborts
     gcs.page = 200, "{}"
@@ -104,7 +104,7 @@ async def test_error_omits_doubt_about_proven_absent_object(gcs: FakeGcs) -> Non
 
 
 async def test_upload_gives_up_on_store_accepting_no_bytes(gcs: FakeGcs) -> None:
-    """A 308 without progress, again and again, counts as a transient failure, and retries are limited."""
+    """Repeated 308s without progress count as a transient failure, and retries are limited."""
     gcs.page = 308, ""
     gcs.plan = lambda kind, n: Fault("answer") if kind in ("put", "query") else None
     async with open_quick(attempts=3) as storage:

@@ -1,4 +1,4 @@
-"""A failed request is retried while that may help; then the caller gets an error, and nothing is left half-written."""
+"""A failed request is retried while that may help. Then the caller gets an error, and no partial object is left."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ONCE = [
 @pytest.mark.parametrize("exclusive", [False, True])
 @pytest.mark.parametrize("how", ONCE)
 async def test_upload_survives_one_fault_at_any_request(gcs: FakeGcs, how: str, exclusive: bool) -> None:
-    """Each request fails in turn; the object is then stored complete and once."""
+    """Each request fails in turn. In every case, the complete object is stored exactly once."""
     for k in range(1 + (how == "page"), 1 + len(await requests_of_a_write(gcs))):
         gcs.reset()
         gcs.plan = nth(k, Fault(how))

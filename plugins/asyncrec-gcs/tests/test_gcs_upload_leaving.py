@@ -1,4 +1,4 @@
-"""An upload that ends by an error or a cancellation leaves the complete object, or no object, session or request."""
+"""An upload that fails or is cancelled leaves either the complete object, or no object, session or request."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ async def test_abort_skips_waiting_for_chunk_in_flight(gcs: FakeGcs, monkeypatch
 async def test_abandoned_chunk_failure_is_not_logged(
     gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """asyncio logs exceptions of tasks that were never retrieved, but here the caller gets an error of its own."""
+    """asyncio logs exceptions of tasks that were never retrieved, but here the caller gets its own error."""
     sending = asyncio.Event()
 
     async def append(self: Any, data: memoryview) -> None:
@@ -127,7 +127,7 @@ async def test_cancellation_at_any_stalled_request_leaves_nothing_behind(
 async def test_sink_cancelled_after_last_request_reports_publication(
     gcs: FakeGcs, hangs: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its response is lost, and the look-up afterwards is cancelled: the object exists, and the sink reports it."""
+    """The response is lost, and the look-up that follows is cancelled. The object exists, and the sink reports it."""
     monkeypatch.setattr(sink_module, "_PUBLISH_SECONDS", 0.01)
     stall = nth(1, Fault("stall"), hangs)
 
@@ -192,7 +192,7 @@ async def test_cancelled_send_finishes_copying_before_raising(gcs: FakeGcs, monk
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_cancelled_sends_release_buffer_space(gcs: FakeGcs) -> None:
-    """Wherever it is cancelled, the next upload is not blocked, although there is room for only one chunk."""
+    """Wherever an upload is cancelled, the next one is not blocked, even with room for only one chunk."""
     chunk = 5 * UNIT
     async with open_quick(chunk_size=chunk, max_concurrency=1) as storage:
 

@@ -55,7 +55,7 @@ async def test_exclusive_sink_finds_existing_object_on_opening(gcs: FakeGcs) -> 
 
 @pytest.mark.parametrize("how", ["", "reset-after", "forget-after", "status-after"])
 async def test_racing_exclusive_writers_yield_one_winner(gcs: FakeGcs, how: str) -> None:
-    """If the winner's response is lost, its upload's id identifies it, rather than its bytes."""
+    """If the winner's response is lost, the id of its upload identifies it, not its bytes."""
     gcs.plan = nth(1, Fault(how), "last") if how else gcs.plan
     async with open_quick() as storage:
         outcomes: list[str] = []

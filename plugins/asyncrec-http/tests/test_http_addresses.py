@@ -94,7 +94,7 @@ async def test_headers_are_sent_only_to_configured_server(web: WebServer) -> Non
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A certificate of this server's own, with its key, in one file."""
+    """A file with this server's own certificate and its key."""
     folder = tmp_path_factory.mktemp("tls")
     subprocess.run(
         ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=127.0.0.1",
@@ -127,7 +127,7 @@ async def test_ca_file_determines_trusted_servers(web: WebServer, certificate: P
 async def test_proxy_serves_requests_by_option_or_environment(
     web: WebServer, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """The proxy of this test responds itself: it receives complete URLs."""
+    """The proxy in this test responds without a server, and receives complete URLs."""
     options = {}
     if by == "option":
         options = {"proxy": web.url}
@@ -167,7 +167,7 @@ def test_options_reject_unknown_name_with_type_error() -> None:
     "fault", [Fault("status", 403), Fault("status", 503), Fault("status", 404), Fault("reset"), Fault("truncate")],
     ids=lambda fault: f"{fault.how}-{fault.status}",
 )  # fmt: skip
-async def test_secrets_appear_in_no_error_log_or_repr(
+async def test_secrets_never_appear_in_error_log_or_repr(
     web: WebServer, fault: Fault, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This covers secrets in a signed URL, headers, the query, and redirects."""

@@ -1,4 +1,4 @@
-"""Whatever features a server has, reading returns its content, and only of one version."""
+"""Reading returns the content of a single version, whatever features the server supports."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ async def test_source_reads_file_versioned_by_date_only(web: WebServer) -> None:
 
 
 @pytest.mark.parametrize("shift", [1, -1, 1000])
-async def test_response_with_another_range_is_rejected(web: WebServer, shift: int) -> None:
+async def test_response_with_wrong_range_is_rejected(web: WebServer, shift: int) -> None:
     web.store("a.tfrecord", DATA)
     web.shift = shift
     async with open_http(web.url) as storage, storage.open_source("a.tfrecord", start=2000, end=3000) as source:
@@ -174,7 +174,7 @@ async def test_source_reads_rangeless_server_once_with_warning(
 
 
 async def test_source_limits_open_streams_of_rangeless_server(web: WebServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Above the limit, a source requests each piece; once a stream ends, the next source may keep its own open."""
+    """Above the limit, a source requests each piece. When a stream ends, the next source may keep its stream open."""
     monkeypatch.setattr("asyncrec_http.server._CONNECTIONS", 2)
     web.ranges = False
     web.store("x", DATA)

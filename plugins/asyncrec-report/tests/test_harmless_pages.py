@@ -74,7 +74,7 @@ async def test_page_of_fifty_megabyte_record_stays_small() -> None:
     assert len(page.html) < 100_000
 
 
-async def test_page_groups_many_shards_into_columns_and_cuts_rows() -> None:
+async def test_page_groups_shards_into_columns_and_limits_rows() -> None:
     storage = await written([{"i": i} for i in range(500)], max_shard_records=2)
     page = await page_of("pages", storage)
     assert "in the order of their names, 3 to a column" in page

@@ -1,4 +1,4 @@
-"""A page reports what is damaged, missing or does not fit the schema; if no report is possible, an error is raised."""
+"""A page reports damaged, missing and invalid records; if no report is possible, an error is raised."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Of many records, a sample is read, and the page says which ones."""
+"""If a data set has many records, only a sample is read, and the page says which records were read."""
 
 from __future__ import annotations
 

@@ -88,10 +88,10 @@ class Proxy:
 
     ``echoes`` says whether the response to a body contains the CRC32C that came with it, as from stores that verify it;
     `None` leaves that to the store. The operations in ``ignores`` ignore their conditions: with
-    "CompleteMultipartUpload" in it and without echoes, this behaves like Ceph 16; with "PutObject" as well, like some
-    program that merely speaks the protocol.
+    "CompleteMultipartUpload" in it and without echoes, this behaves like Ceph 16; with "PutObject" as well, like a
+    program that implements only the bare protocol.
 
-    ``alter(request, headers, content)`` returns what a response contains in place of what the store returned.
+    ``alter(request, headers, content)`` returns the content that replaces the store's response.
 
     moto is called in the proxy's threads: with its own server, a connection and a thread per request would take twice
     as long as moto itself.

@@ -95,7 +95,7 @@ async def test_read_requests_one_range_of_one_version() -> None:
     ],
     ids=["too much", "too much in blocks", "all", "nothing", "elsewhere", "nearly", "other", "no etag"],
 )
-async def test_download_rejects_mismatching_answer_and_closes_body(
+async def test_download_rejects_mismatching_response_and_closes_body(
     blocks: list[bytes], answer: dict[str, Any], error: type[StorageError], words: str
 ) -> None:
     bucket, client = bucket_of(*blocks, **answer)
@@ -130,7 +130,7 @@ async def test_download_returns_bytes_received_before_break() -> None:
 
 
 @pytest.mark.parametrize("missing", ["ContentLength", "ETag", "LastModified"])
-async def test_head_repeats_for_incomplete_answer(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_head_repeats_for_incomplete_response(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     answer = {"ContentLength": 5, "ETag": '"abc"', "LastModified": datetime(2026, 1, 1, tzinfo=UTC)}
     bucket, client = bucket_of(**{**answer, missing: None})
     attempts = 0

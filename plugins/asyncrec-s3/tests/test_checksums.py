@@ -102,7 +102,7 @@ async def test_wrong_part_etag_is_corrected_through_list_parts(open_storage: Ope
 async def test_encrypting_store_gets_each_part_once(
     open_storage: Open, proxy: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The ETag of encrypted data is not the MD5 of what was sent, although it may look like one."""
+    """The ETag of encrypted data is not the MD5 of the sent data, although it may look like one."""
     proxy.echoes = False
     data = os.urandom(2 * CHUNK)
     async with open_storage(max_concurrency=1) as storage:
@@ -168,7 +168,7 @@ def test_connection_presumes_capabilities_of_aws_endpoints_only(url: str, aws: b
 def test_put_response_confirms_content_by_checksum_or_etag(
     answer: dict[str, Any], crc: int | None, etag: str | None, expected: bool
 ) -> None:
-    """A checksum confirms the content if one was sent, otherwise the ETag does; without an ETag, nothing does."""
+    """A checksum confirms the content if one was sent, and otherwise the ETag does, if there is one."""
     content = publication.Content(size=1, crc32c=crc, etag=etag, certain=False)
     assert publication._confirmed(answer, content) is expected
 

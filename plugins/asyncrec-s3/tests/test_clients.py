@@ -65,7 +65,7 @@ async def test_storages_opened_concurrently_create_one_client(
 
 
 async def test_storage_rejects_use_from_another_event_loop(open_storage: Open, anyio_backend: str) -> None:
-    """Used on another event loop than its own, it raises instead of hanging."""
+    """If the client is used on a different event loop, it raises an error instead of hanging."""
 
     async def use(storage: S3Storage) -> None:
         await storage.put("x", b"x")

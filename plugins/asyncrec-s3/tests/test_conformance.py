@@ -100,7 +100,7 @@ if KIND == "seaweedfs":
     class TestS3(_S3):
         @replaces_case(FOLDERS)
         async def test_listing_order(self) -> None:
-            """A listing in the wrong order raises rather than looking ordered; within a folder, the order is right."""
+            """A listing in the wrong order raises an error; within a folder, the order is right."""
             keys = ["b/z/z", "b/z-1", "b/a", "c/2", "c/10"]
             async with self.open_storage() as storage:
                 await self.raw_put_many(storage, keys)

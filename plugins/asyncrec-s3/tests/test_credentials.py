@@ -155,7 +155,7 @@ async def test_anonymous_requests_are_unsigned(open_storage: Open, proxy: Any) -
 async def test_unusable_ca_bundle_raises_before_any_request(
     proxy: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, kind: str, words: str
 ) -> None:
-    """The error names the setting it is from; no request is sent or retried."""
+    """The error names the setting that causes it; no request is sent or retried."""
     path = tmp_path / "authorities.pem"
     if kind == "no bundle":
         path.write_text("no certificate")

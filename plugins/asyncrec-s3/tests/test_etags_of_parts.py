@@ -1,4 +1,4 @@
-"""An ETag that is not the MD5 of what was sent counts as an error once, and as the store's convention after that."""
+"""An ETag that is not the MD5 of the sent data counts as an error at first, and then as the store's convention."""
 
 from __future__ import annotations
 

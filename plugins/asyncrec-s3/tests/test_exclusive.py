@@ -36,7 +36,7 @@ async def send(sink: ByteSink, data: bytes) -> None:
 
 
 async def test_first_exclusive_put_is_repeated_to_verify_condition(open_storage: Open, proxy: Any) -> None:
-    """After a look-up, the put is repeated: it fails if the condition is honoured, as other storages then know."""
+    """The put is repeated after a look-up. If it fails, the store honours conditions, which other storages reuse."""
     async with open_storage() as storage, open_storage() as other:
         await storage.put("a", SMALL, exclusive=True)
         assert proxy.operations() == ["HeadObject", "PutObject", "PutObject"]
@@ -77,7 +77,7 @@ async def test_rejected_put_proves_condition_is_honoured(
 async def test_store_ignoring_conditions_is_rejected_for_exclusive_writes(
     open_storage: Open, proxy: Any, store: Any
 ) -> None:
-    """Its first exclusive object is deleted again, later exclusive writes are rejected, and everything else works."""
+    """The store's first exclusive object is deleted again, and later exclusive writes are rejected. All else works."""
     proxy.ignores = NOTHING
     async with open_storage() as storage:
         with pytest.raises(StorageError, match=r"/a: the store ignores If-None-Match"):
@@ -178,7 +178,7 @@ async def test_exclusive_object_replaced_afterwards_counts_as_published(
 async def test_probe_detects_exclusive_completions_without_leftovers(
     open_storage: Open, proxy: Any, ignores: frozenset[str], expected: bool
 ) -> None:
-    """It leaves nothing behind, and its result is used from then on."""
+    """The probe leaves nothing behind, and its result is reused."""
     proxy.ignores = ignores
     async with open_storage() as storage:
         assert isinstance(storage, ExclusiveParts)

@@ -1,4 +1,4 @@
-"""A proxy answers some requests itself, with a page that tells of no object, or of another."""
+"""A proxy responds to some requests itself, with a page that describes no object or a different one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from asyncrec.errors import ObjectNotFoundError, TransientStorageError
 pytestmark = pytest.mark.anyio
 
 DATA = random.Random(1).randbytes(100_000)
-# What servers that are not stores say of a path that they do not know.
+# Responses of servers that are not stores to unknown paths.
 PAGES = {
     "html": b"<html><head><title>404 Not Found</title></head></html>",
     "words": b"default backend - 404",
@@ -25,7 +25,7 @@ PAGES = {
     "xml": b"<Error><Message>NoSuchKey</Message></Error>",
     "code": b"<Error><Code>404</Code></Error>",
 }
-# As a gateway describes a page of its own.
+# The headers with which a gateway sends its own page.
 STATIC = {"ETag": '"65f0-2a"', "Last-Modified": "Mon, 02 Mar 2026 10:00:00 GMT"}
 Plan = Callable[[Any], str | None]
 
@@ -56,7 +56,7 @@ def in_turn(*plans: Plan) -> Plan:
 async def test_continued_read_outlives_404_of_proxy(
     open_impatient: Open, proxy: Any, store: Store, prefix: str, ids: bool
 ) -> None:
-    """The connection breaks in the middle of the body, and another server answers the request for the rest."""
+    """The connection breaks in the middle of the body, and another server responds to the request for the rest."""
     store.put(f"{prefix}/x", DATA)
     if not ids:
         proxy.alter = without_ids
@@ -71,7 +71,7 @@ async def test_continued_read_outlives_404_of_proxy(
 async def test_404_of_proxy_is_not_missing_object(
     open_impatient: Open, proxy: Any, store: Store, prefix: str, page: str
 ) -> None:
-    """The store's own answers have no request id, so the body alone tells them from others."""
+    """The store's own responses have no request id, so only the body distinguishes them from others."""
     store.put(f"{prefix}/x", DATA)
     proxy.alter = without_ids
     proxy.page = 404, {}, PAGES[page]
@@ -100,7 +100,7 @@ async def test_lasting_404_of_proxy_names_its_body(open_impatient: Open, proxy: 
 async def test_missing_objects_are_known_without_ids(open_impatient: Open, proxy: Any) -> None:
     proxy.alter = without_ids
     async with open_impatient() as storage:
-        for _ in range(2):  # the plugin sends the first request by the SDK, and the second without it
+        for _ in range(2):  # the plugin sends the first request through the SDK, and the second directly
             with pytest.raises(ObjectNotFoundError, match="NoSuchKey"):
                 await storage.get("x")
         with pytest.raises(ObjectNotFoundError):
@@ -112,7 +112,7 @@ async def test_missing_objects_are_known_without_ids(open_impatient: Open, proxy
 async def test_page_without_id_is_not_rest_of_object(
     open_impatient: Open, proxy: Any, store: Store, prefix: str
 ) -> None:
-    """It comes in place of the answer to a continued read, with its range and with the ETag of the object."""
+    """The page replaces the response to a continued read, with the same range and the object's ETag."""
     altered: list[str] = []
 
     def alter(request: Any, headers: dict[str, str], content: bytes) -> tuple[dict[str, str], bytes]:
@@ -129,8 +129,8 @@ async def test_page_without_id_is_not_rest_of_object(
     assert proxy.operations() == ["GetObject"] * 3
 
 
-async def test_static_pages_are_not_answers_to_writes(open_impatient: Open, proxy: Any, whole: Any) -> None:
-    """The first writes and the first deletion have shown that the store gives ids."""
+async def test_static_pages_are_not_responses_to_writes(open_impatient: Open, proxy: Any, whole: Any) -> None:
+    """The first writes and the first deletion have shown that the store sends ids."""
     proxy.page = 204, STATIC, b""
     async with open_impatient() as storage:
         await storage.put("x", b"first")
@@ -148,13 +148,13 @@ async def test_static_page_closes_its_body(open_impatient: Open, proxy: Any, sto
     proxy.page = 200, STATIC, bytes(8 << 20)
     async with open_impatient(max_connections=2, max_concurrency=1) as storage:
         await storage.get("x")
-        proxy.plan = in_turn(*(once("GetObject") for _ in range(4)))  # more than there are connections
+        proxy.plan = in_turn(*(once("GetObject") for _ in range(4)))  # more than the number of connections
         assert await storage.get("x") == DATA
     assert len(proxy.requests) == 6
 
 
 async def test_reads_without_ids_are_believed_beside_numbered_writes(open_impatient: Open, proxy: Any) -> None:
-    """Older versions of SeaweedFS answer GET and HEAD so."""
+    """Older versions of SeaweedFS respond like this to GET and HEAD."""
     proxy.alter = lambda request, headers, content: (
         without_ids(request, headers, content)
         if request.operation in ("GetObject", "HeadObject")

@@ -119,7 +119,7 @@ async def test_racing_exclusive_writers_yield_one_winner(
 async def test_source_rejects_object_replaced_by_other_size(
     open_storage: Open, proxy: Any, store: Any, prefix: str
 ) -> None:
-    """What was known when it was opened no longer holds: relying on the old size would read too little."""
+    """The size at opening is outdated, so relying on it would read too little."""
     async with open_storage() as storage:
         known = await storage.put("x", SMALL)
 

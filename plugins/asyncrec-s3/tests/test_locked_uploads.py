@@ -41,7 +41,7 @@ def locked(proxy: Any, first: str, times: float) -> Callable[[Any], str | None]:
 async def test_upload_waits_longer_for_lock_than_for_fault(
     open_storage: Open, proxy: Any, store: Any, prefix: str, exclusive: bool
 ) -> None:
-    """All parts are stored, and cannot be sent again: it only has to wait for the lock."""
+    """All parts are stored and cannot be sent again, so the completion only has to wait for the lock."""
     proxy.plan = locked(proxy, "reset", 25)
     async with open_storage() as storage:
         info = await storage.put("x", LARGE, exclusive=exclusive)

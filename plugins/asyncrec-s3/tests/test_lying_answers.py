@@ -76,7 +76,7 @@ async def test_unsorted_listing_is_rejected(open_impatient: Open, proxy: Any) ->
 async def test_failed_completion_is_aborted_before_lookup(
     open_impatient: Open, proxy: Any, whole: Callable[..., Any]
 ) -> None:
-    """It may still be in transit, and could take effect after the look-up."""
+    """The completion may still be in transit, and could take effect after the look-up."""
     proxy.plan = lambda request: "500" if request.operation == "CompleteMultipartUpload" else None
     async with open_impatient() as storage:
         with pytest.raises(TransientStorageError):
@@ -91,7 +91,7 @@ async def test_failed_completion_is_aborted_before_lookup(
 async def test_cleanup_keeps_foreign_uploads_with_parts(
     open_impatient: Open, proxy: Any, store: Store, prefix: str
 ) -> None:
-    """Our upload is removed even if its creation had no response, but another writer's of the same key is not."""
+    """Our upload is removed even if its creation got no response, but another writer's upload of this key is not."""
     client, where = store.client, {"Bucket": store.bucket, "Key": f"{prefix}/x"}
 
     def begin() -> str:

@@ -25,7 +25,7 @@ TIB = 1 << 40
 @settings(deadline=None)  # each example has ten thousand sizes, which is slow on a busy machine
 @given(first=st.integers(MIN_PART, 5 << 30))
 def test_part_sizes_grow_to_reach_five_tebibytes(first: int) -> None:
-    """For any first part, none is above 5 GiB or shorter than the one before, and together they can have 5 TiB."""
+    """For any first part, no part exceeds 5 GiB or is shorter than the one before, and all parts can hold 5 TiB."""
     sizes = [part_size(number, first) for number in range(1, MAX_PARTS + 1)]
     assert sizes[0] == first
     assert sizes == sorted(sizes)
@@ -47,7 +47,7 @@ def test_part_size_rejects_numbers_out_of_range(number: int) -> None:
 
 @given(parts=st.lists(st.binary(max_size=50), min_size=1, max_size=20))
 def test_multipart_etag_is_md5_of_part_md5s(parts: list[bytes]) -> None:
-    """It is the MD5 of the parts' MD5s, followed by their number."""
+    """The ETag is the MD5 of the parts' MD5s, followed by the number of parts."""
     etags = [hashlib.md5(part).hexdigest() for part in parts]
     joined = hashlib.md5(b"".join(hashlib.md5(part).digest() for part in parts)).hexdigest()
     assert multipart_etag(etags) == f"{joined}-{len(parts)}"

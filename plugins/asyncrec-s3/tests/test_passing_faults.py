@@ -1,4 +1,4 @@
-"""Transient faults are survived: every request fails once in every way, and objects arrive intact despite chaos."""
+"""The plugin survives transient faults: each request fails once in every way, and objects still arrive intact."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def nth_of_key(fault: str) -> Callable[[Any], str | None]:
 @pytest.mark.slow(but=["reset-after", "200-error", "etag", "500"])
 @pytest.mark.parametrize("fault", PASSING)
 async def test_write_survives_one_transient_fault(open_impatient: Open, proxy: Any, whole: Any, fault: str) -> None:
-    """Whichever response fails, and however, the object is stored completely and `published` says so."""
+    """Whichever response fails, and however it fails, the whole object is stored, and `published` says so."""
     published = {}
 
     async def write(storage: S3Storage, key: str, data: bytes) -> None:
@@ -92,7 +92,7 @@ async def test_read_survives_one_transient_fault(
             for n in range(5):
                 group.start_soon(read, storage, f"x-{n}")
     hit = {request.key.rpartition("/")[2] for request in proxy.requests if proxy.plan(request)}
-    # At least these: on a busy machine, a response may time out by itself, and its request is repeated.
+    # On a busy machine, other responses may also time out, and their requests are repeated.
     assert hit >= {f"x-{n}" for n in range(4)}
 
 
@@ -115,7 +115,7 @@ async def test_damaged_part_is_resent(open_impatient: Open, proxy: Any, whole: A
 
 @pytest.mark.slow
 async def test_hundred_objects_survive_chaos(open_impatient: Open, proxy: Any, store: Any, prefix: str) -> None:
-    """5% are 5xx, 10% SlowDown, and others fail otherwise: no byte is wrong, and nothing is missing or left over."""
+    """5% get a 5xx, 10% SlowDown, and some fail in other ways. No byte is wrong, missing or left over."""
 
     def content(n: int) -> bytes:
         return random.Random(n).randbytes(CHUNK + 100 if n % 50 == 0 else 1 + n * 100)

@@ -31,7 +31,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
 
 @pytest.fixture(params=["https", "http"])
 def scheme(request: pytest.FixtureRequest) -> str:
-    """Use TLS, and plain HTTP for whatever does not concern TLS itself."""
+    """Use TLS for tests of TLS, and plain HTTP for all others."""
     return str(request.param)
 
 
@@ -61,7 +61,7 @@ def run(certificate: Certificate, scheme: str, store: Any, monkeypatch: pytest.M
 
 
 async def check(storage: Any) -> None:
-    """Check that whole objects, ranges and sequential reads return what is stored."""
+    """Check that whole objects, ranges and sequential reads return the stored bytes."""
     for size in SIZES:
         assert await storage.get(str(size)) == LARGE[:size]
     async with storage.open_source(str(len(LARGE)), start=1_000_000, end=4_000_001) as source:

@@ -1,4 +1,4 @@
-"""Credentials appear in no error, log, repr or pickle, whatever fails, and whatever a store echoes."""
+"""Credentials never appear in an error, log, repr or pickle, whatever fails or is echoed by a store."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ async def _echo(request: web.BaseRequest) -> web.Response:
 
 
 def _all_of(error: BaseException) -> list[str]:
-    """Return everything that an error and the errors chained to it contain."""
+    """Return the entire contents of an error and of the errors chained to it."""
     texts = ["".join(traceback.format_exception(error)), repr(pickle.dumps(error))]
     seen: set[int] = set()
     todo: list[BaseException | None] = [error]

@@ -34,7 +34,7 @@ async def test_sink_accepts_short_chunk_only_at_end(open_storage: Open) -> None:
 
 
 async def test_sink_with_cancelled_send_cannot_be_published(open_storage: Open) -> None:
-    """A chunk is missing, and the chunks after it would take its place."""
+    """A chunk is missing, so the chunks after it would take its place."""
     async with open_storage(max_concurrency=1) as storage:
         with pytest.raises(StorageError, match="not published, because an earlier write failed or was cancelled"):
             async with storage.open_sink("x") as sink:
@@ -81,7 +81,7 @@ async def test_native_asyncio_cancellation_leaves_whole_object_or_none(
 
 
 async def test_unfinished_uploads_are_listed_and_removed(open_storage: Open, store: Any, prefix: str) -> None:
-    """They are found by prefix; removing one that is already gone is no error."""
+    """Uploads are found by prefix. Removing one that no longer exists is not an error."""
     for name in ("a/1", "a/2", "b/1"):
         store.client.create_multipart_upload(Bucket=store.bucket, Key=f"{prefix}/{name}")
     async with open_storage() as storage:

@@ -1,4 +1,4 @@
-"""A request fails when its body has stopped moving, and not before, however large the body is."""
+"""A request fails only if its body stops moving, however large the body is."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ANSWER = {"ETag": '"abc"'}
 
 
 class Client:
-    """It takes a body block by block, each in ``seconds``, and answers ``late`` seconds after ``most`` of them."""
+    """Takes ``seconds`` to receive each block of a body, and responds ``late`` seconds after ``most`` blocks."""
 
     def __init__(self, *, seconds: float, most: int | None = None, late: float = 0.0) -> None:
         self._seconds, self._most, self._late = seconds, most, late
@@ -57,7 +57,7 @@ async def put(client: Client) -> dict[str, Any]:
 @pytest.mark.virtual_clock
 @pytest.mark.parametrize("most", [0, 1, 5])
 async def test_stalled_upload_fails_after_its_patience(most: int) -> None:
-    """It is counted from the last block that was taken."""
+    """The patience is counted from the last block that was received."""
     began = anyio.current_time()
     with pytest.raises(TransientStorageError, match="put x: the request made no progress for 12 s"):
         await put(Client(seconds=1.0, most=most))
@@ -72,7 +72,7 @@ async def test_slow_upload_with_progress_does_not_fail() -> None:
 
 
 async def test_upload_to_server_that_reads_nothing_fails() -> None:
-    """The kernel completes the connection, and takes some megabytes of the body."""
+    """The kernel completes the connection, and accepts some megabytes of the body."""
     with socket.create_server(("127.0.0.1", 0)) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 << 10)
         options: dict[str, Any] = {"read_timeout": 1.0, "connect_timeout": 1.0}

@@ -75,7 +75,7 @@ ID = {"x-amz-request-id": "1"}
 async def test_listing_without_next_page_marker_is_rejected(
     request_name: str, entries: str, marks: dict[str, Any]
 ) -> None:
-    """The page says that there is more, but has no marker, or the same one as in the request."""
+    """The page says that it is truncated, but has no marker, or the same marker as the request."""
     numbers = itertools.count()
     page = {"IsTruncated": True, **marks}
     client = Client(**{request_name: [{**page, entries: [{"Key": "a"}]}, {**page, entries: [{"Key": "b"}]}]})

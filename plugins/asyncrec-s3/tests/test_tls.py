@@ -14,7 +14,7 @@ from asyncrec_s3.sdk import SharingSession
 
 
 def _context(session: Any) -> ssl.SSLContext:
-    """Return the client's TLS context, after checking that it verifies host names unless told otherwise."""
+    """Return the client's TLS context, after checking that it verifies host names by default."""
     context: ssl.SSLContext = session._build_verify_context()
     assert context.check_hostname == (session._verify is not False)
     return context

@@ -45,7 +45,7 @@ SETTINGS = {
 
 @pytest.fixture(scope="session")
 def warm() -> Iterator[WarmPython]:
-    """Starts crawls as processes of their own, which have imported what a crawl imports."""
+    """Starts each crawl in a separate process that has already imported the modules of a crawl."""
     paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {"PYTHONPATH": os.pathsep.join(paths), "PYTHONWARNINGS": "ignore"}
     with (
@@ -74,7 +74,7 @@ class Crawl:
         self.settings = {**SETTINGS, "ASYNCREC_PAGES": "crawl/pages", **settings}
 
     def start(self, **settings: Any) -> tuple[Child, IO[str]]:
-        """Begin a run; what it logs is read from the pipe."""
+        """Begin a run, whose log is read from the pipe."""
         spider = self.spider.format(root=self.site.root, settings={**self.settings, **settings})
         (self.folder / "spider.py").write_text(self.prelude + textwrap.dedent(spider), "utf-8")
         reader, writer = os.pipe()

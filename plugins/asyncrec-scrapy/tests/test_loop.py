@@ -1,4 +1,4 @@
-"""What the middleware does with a response, and in which thread."""
+"""The middleware processes a response in the right thread."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from asyncrec import blocking, pages
 
 
 class Crawler:
-    """A stand-in for a crawler with what the middleware and its store use."""
+    """A stand-in for a crawler, with the attributes that the middleware and its store use."""
 
     engine = spider = None
 

@@ -1,4 +1,4 @@
-"""A repeated crawl asks what has changed, and stores only the changed bodies."""
+"""A repeated crawl asks the server which pages have changed, and stores only their bodies."""
 
 from __future__ import annotations
 

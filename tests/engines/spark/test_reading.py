@@ -1,4 +1,4 @@
-"""Spark reads each record once, by shards and by ranges of shards, with the types that were written."""
+"""Spark reads each record once, by shards and by ranges of shards, with the types of the written rows."""
 
 from __future__ import annotations
 

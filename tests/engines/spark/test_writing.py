@@ -1,4 +1,4 @@
-"""What Spark writes is stored exactly once or not at all, whichever process dies meanwhile."""
+"""Each row that Spark writes is stored exactly once or not at all, whichever process dies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A number is stored as it is, rounded as documented, or rejected; it never becomes another number."""
+"""A number is stored unchanged, rounded as documented, or rejected; it never becomes a different number."""
 
 from __future__ import annotations
 

@@ -90,7 +90,7 @@ def test_appended_times_may_be_null_or_dictionary(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-async def test_time_that_unit_cannot_hold_is_rejected(
+async def test_time_out_of_range_for_unit_is_rejected(
     tmp_path: Path, stored: Any, kind: Any, bad: Any, fault: str
 ) -> None:
     good = [0] if isinstance(bad, list) else 0
@@ -117,7 +117,7 @@ OTHER_KINDS = [
 
 
 @pytest.mark.parametrize(("one", "two"), OTHER_KINDS, ids=str)
-def test_times_of_another_kind_are_not_appended(tmp_path: Path, one: Any, two: Any) -> None:
+def test_times_of_different_kind_are_not_appended(tmp_path: Path, one: Any, two: Any) -> None:
     value = [0] if pa.types.is_list(one) else 0
     append(tmp_path / "d", times(one, value))
     before = sorted(tmp_path.rglob("*"))
@@ -131,7 +131,7 @@ def test_times_of_another_kind_are_not_appended(tmp_path: Path, one: Any, two: A
 
 
 @pytest.mark.parametrize(("one", "two"), [pair for pair in OTHER_KINDS if pair[1] != pa.date32()], ids=str)
-async def test_batch_of_another_kind_is_rejected(tmp_path: Path, one: Any, two: Any) -> None:
+async def test_batch_of_different_kind_is_rejected(tmp_path: Path, one: Any, two: Any) -> None:
     value = [0] if pa.types.is_list(one) else 0
     async with open_batch_writer(tmp_path / "d", pa.schema({"when": one})) as writer:
         with pytest.raises(SchemaError, match="d: column 'when' is "):
@@ -236,7 +236,7 @@ async def test_reader_rejects_lossy_unit_and_another_kind(tmp_path: Path) -> Non
     assert (await table_of(tmp_path / "d", schema=pa.schema({"when": pa.int64()}))).to_pydict() == {"when": [1500]}
 
 
-async def test_reader_rejects_times_of_another_width(tmp_path: Path) -> None:
+async def test_reader_rejects_times_of_different_width(tmp_path: Path) -> None:
     async with open_batch_writer(tmp_path / "d", pa.schema({"when": pa.date64()})) as writer:
         await writer.write(times(pa.date64(), 86_400_000))
     with pytest.raises(SchemaError, match=r"d: column 'when' is stored as date64\[ms\].*request date64\[ms\]"):

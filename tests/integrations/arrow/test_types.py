@@ -74,7 +74,7 @@ def test_dictionary_of_times_becomes_times(tmp_path: Path) -> None:
 
 
 class Identifier(pa.ExtensionType):  # type: ignore[misc]  # pyarrow has no types
-    """Sixteen bytes with a name of their own, like the UUIDs of pyarrow 18."""
+    """Sixteen bytes with their own type name, like the UUIDs of pyarrow 18."""
 
     def __init__(self) -> None:
         super().__init__(pa.binary(16), "asyncrec.tests.identifier")

@@ -1,4 +1,4 @@
-"""Configurations of a local folder, and what may be left of it after a power cut."""
+"""Configurations of a local folder, and its possible states after a power cut."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .words import (
 
 
 def folders() -> Iterator[Configuration]:
-    """Every state is also judged as a power cut would leave it; in one configuration, the power cut is a step."""
+    """Every state is also judged after a power cut; in one configuration, the power cut is a step."""
     yield Configuration(
         "folder",
         "a folder: a writer that commits and closes",

@@ -1,4 +1,4 @@
-"""Configurations of one writer and processes that end its log: late answers, fences, sidecars, long lists."""
+"""Configurations of one writer and processes that end its log: late responses, fences, sidecars, long lists."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_proxy_authentication_error_is_not_transient() -> None:
 
 @pytest.mark.parametrize(("number", "lasting"), [(socket.EAI_NONAME, True), (socket.EAI_AGAIN, False)])
 def test_unknown_host_is_lasting_fault_unlike_silent_resolver(number: int, lasting: bool) -> None:
-    """A name server that does not answer now may answer later."""
+    """A name server that does not respond now may respond later."""
     error = ClientError()
     error.__cause__ = socket.gaierror(number, "secret")
     fault = connection_fault(error, "what")

@@ -205,7 +205,7 @@ async def test_failed_first_response_keeps_no_slot() -> None:
     assert (slots.left, source.answers[0].closed) == (1, 1)
 
 
-async def test_source_queries_store_after_incomplete_answer() -> None:
+async def test_source_queries_store_after_incomplete_response() -> None:
     slots = StreamSlots(1)
     source = Known(slots=slots)
     source.said = False

@@ -27,7 +27,7 @@ async def close(client: Client) -> None:
     client.open = False
 
 
-async def test_equal_users_share_client_and_last_closes_client() -> None:
+async def test_equal_users_share_client_until_last_user_closes_it() -> None:
     clients = SharedClients("test-share", make, close)
     async with clients.use("a") as first:
         async with clients.use("a") as second, clients.use("b") as other:

@@ -22,7 +22,7 @@ SIZES = [1, 10_000, BLOCK - 1, BLOCK, BLOCK + 1, (3 << 20) + 7]
 
 
 class Server:
-    """A server that answers ``GET /N`` with N bytes and keeps the connection open."""
+    """A server that responds to ``GET /N`` with N bytes and keeps the connection open."""
 
     def __init__(self) -> None:
         self.connections = 0
@@ -181,7 +181,7 @@ async def test_sender_waits_for_paused_reader(serving: Serving) -> None:
 
 
 async def test_body_on_foreign_event_loop_stays_with_aiohttp() -> None:
-    """It is not known whether other transports, such as uvloop's, can switch protocols in the middle of a body."""
+    """Other transports, such as uvloop's, may be unable to switch protocols in the middle of a body."""
 
     class Elsewhere:
         transport = object()

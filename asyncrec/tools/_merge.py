@@ -55,6 +55,7 @@ async def merge(
         FormatError: a source is damaged; no part of the target remains.
         ObjectChangedError: a shard is not the one in its manifest; no part of the target remains.
         ObjectExistsError: the target exists.
+        SchemaError: two sources store the times of a column in different units.
     """
     if not sources:
         raise ArgumentValueError("no source was passed; pass at least one")

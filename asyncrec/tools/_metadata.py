@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 from asyncrec._numpy import np
 from asyncrec._shards.manifest.manifest import Manifest
 from asyncrec._shards.manifest.replaced import replaced_writers
-from asyncrec.errors import DatasetError
+from asyncrec.errors import DatasetError, SchemaError
 from asyncrec.tools._selection import Selection
 
 _SOURCE = "source "
+_ARROW_SCHEMA = "ARROW:schema"
 
 
 class Conversions(NamedTuple):
@@ -55,12 +56,15 @@ def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dic
 
     Raises:
         DatasetError: two data sets have different labels, so the same number is a different class in each.
+        SchemaError: two data sets store times of a column in different units.
     """
     metadata: dict[str, Any] = {}
+    tables: list[Mapping[str, Any]] = []
     labelled = ""
     for selection in selections:
         for dataset in selection.datasets:
             found = conversions_of(dataset.manifest, dataset.name).metadata
+            tables.append({_ARROW_SCHEMA: found.get(_ARROW_SCHEMA)})
             if "labels" in found:
                 if found["labels"] != metadata.get("labels", found["labels"]):
                     raise DatasetError(
@@ -69,4 +73,12 @@ def metadata_of(selections: Sequence[Selection], made: Mapping[str, Any]) -> dic
                     )
                 labelled = dataset.manifest.path
             metadata.update(found)
+    if any(each != tables[0] for each in tables):
+        from asyncrec.integrations.arrow._column_types import common_types
+
+        try:
+            metadata.update(common_types(", ".join(each.path for each in selections), tables))
+        except SchemaError as error:
+            error.with_remedy("write one of the data sets again with the unit of the other")
+            raise
     return {**metadata, **made}

@@ -6,12 +6,14 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from tool_data import SCHEMA, change, data_names, example, names, write_pages
 
 import asyncrec
 from asyncrec import tools
-from asyncrec.errors import DatasetError, FormatError, ObjectExistsError
+from asyncrec.errors import DatasetError, FormatError, ObjectExistsError, SchemaError
+from asyncrec.integrations.arrow import open_batch_writer, open_batches
 from asyncrec.storage._base import Storage
 from asyncrec.tools import _keyed_records
 
@@ -280,6 +282,29 @@ async def test_data_sets_with_different_labels_are_not_merged(storage: Storage) 
     assert await names(storage) == before
     await tools.merge(["one", "same"], "both", **into(storage))
     assert (await asyncrec.read_manifest("both", storage=storage)).metadata["labels"] == ["cat", "dog"]
+
+
+async def test_data_sets_with_different_units_are_not_merged(storage: Storage) -> None:
+    """Data sets with the same units stay mergeable, even if a column has another Arrow type of text."""
+    for name, unit, text in (
+        ("d/us", "us", pa.string()),
+        ("d/ms", "ms", pa.string()),
+        ("same", "us", pa.large_string()),
+    ):
+        table = pa.table({"when": pa.array([5000], pa.timestamp(unit)), "text": pa.array(["x"], text)})
+        async with open_batch_writer(name, table.schema, storage=storage) as writer:
+            await writer.write(table)
+    before = await names(storage)
+    with pytest.raises(SchemaError, match=r"column 'when' is timestamp\[us\] in one.*\[ms\] in another; write one"):
+        await tools.merge(["d/us", "d/ms"], "both", **into(storage))
+    with pytest.raises(SchemaError, match=r"column 'when' is timestamp"):
+        await tools.filter("d", "both", where=where("text=x"), **into(storage))
+    assert await names(storage) == before
+    await tools.merge(["d/us", "same"], "both", **into(storage))
+    async with open_batches("both", storage=storage) as reader:
+        [batch] = [batch async for batch in reader]
+    assert batch.schema.field("when").type == pa.timestamp("us")
+    assert batch.num_rows == 2
 
 
 async def test_records_with_empty_feature_are_never_equal(storage: Storage) -> None:

@@ -6,7 +6,8 @@ Therefore, a writer keeps the data set's units, and casts the times of each batc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -154,6 +155,32 @@ class ColumnTypes:
                 f"{self.path}: column {field.name!r}: row {row} of the batch: {fault}; the data set stores {declared}, "
                 "so round or remove such values, or write them to another data set"
             ) from error
+
+
+def common_types(
+    path: str | os.PathLike[str], metadata: Sequence[Mapping[str, Any]], names: Collection[str] | None = None
+) -> Mapping[str, Any]:
+    """Return metadata with the Arrow types that all the data sets have in common, of all columns or of ``names``.
+
+    Raises:
+        SchemaError: two data sets store different kinds or units of time in a column, as integers of the same type.
+    """
+    texts = {each.get(ARROW_SCHEMA) for each in metadata if isinstance(each.get(ARROW_SCHEMA), str | None)}
+    if len(metadata) < 2 or len(texts) < 2:
+        return metadata[0] if metadata else {}
+    known = [known_arrow(each) or pa.schema([]) for each in metadata]
+    fields = []
+    for name in dict.fromkeys(name for each in known for name in each.names) if names is None else names:
+        found = [each.field(name) for each in known if each.get_field_index(name) >= 0]
+        times = [field.type for field in found if kind_of_time(leaf_of(field.type)) is not None]
+        for other in times[1:]:
+            if leaf_of(other) != leaf_of(times[0]):
+                raise SchemaError(
+                    f"{os.fspath(path)}: column {name!r} is {times[0]} in one data set, but {other} in another"
+                ).with_remedy("read the data sets one by one, and cast the column, or leave it out with columns=")
+        if len(found) == len(known) and all(field.type == found[0].type for field in found):
+            fields.append(found[0])
+    return {ARROW_SCHEMA: encode_arrow(pa.schema(fields))}
 
 
 async def agreed_types(

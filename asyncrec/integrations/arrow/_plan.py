@@ -21,8 +21,9 @@ from asyncrec._records.index import RecordIndex, parse_index
 from asyncrec._sampling.record_set import RecordSet
 from asyncrec.errors import ArgumentValueError, FormatError, ObjectNotFoundError, SchemaError
 from asyncrec.example._schema import Schema
+from asyncrec.integrations.arrow._column_types import common_types
 from asyncrec.integrations.arrow._from_records import BatchMaker
-from asyncrec.integrations.arrow._types import ARROW_SCHEMA, arrow_schema, encode_arrow, known_arrow, restored
+from asyncrec.integrations.arrow._types import arrow_schema, known_arrow, restored
 from asyncrec.integrations.arrow._units import kind_of_time, leaf_of, with_leaf
 from asyncrec.storage._base import Storage
 from asyncrec.tools._newest import newest_records
@@ -293,35 +294,10 @@ def _maker(
     maker = BatchMaker(schema, columns=columns)
     if isinstance(schema, Schema):
         plain = arrow_schema(maker.schema)
-        return BatchMaker(maker.schema, arrow=restored(plain, _common(path, metadata, plain.names)))
+        return BatchMaker(maker.schema, arrow=restored(plain, common_types(path, metadata, plain.names)))
     times = [field.name for field in maker.arrow if kind_of_time(leaf_of(field.type)) is not None]
-    known = known_arrow(_common(path, metadata, times))
+    known = known_arrow(common_types(path, metadata, times))
     return BatchMaker(schema, columns=columns, stored=_other_units(path, maker.arrow, known))
-
-
-def _common(path: str | os.PathLike[str], metadata: list[Mapping[str, Any]], names: list[str]) -> Mapping[str, Any]:
-    """Return metadata with the Arrow types of these columns that all the data sets have in common.
-
-    Raises:
-        SchemaError: two data sets store different kinds or units of time in a column, as integers of the same type.
-    """
-    texts = {each.get(ARROW_SCHEMA) for each in metadata if isinstance(each.get(ARROW_SCHEMA), str | None)}
-    if len(metadata) < 2 or len(texts) < 2:
-        return metadata[0] if metadata else {}
-    known = [known_arrow(each) or pa.schema([]) for each in metadata]
-    fields = []
-    for name in names:
-        found = [each.field(name) for each in known if each.get_field_index(name) >= 0]
-        times = [field.type for field in found if kind_of_time(leaf_of(field.type)) is not None]
-        for other in times[1:]:
-            if leaf_of(other) != leaf_of(times[0]):
-                raise SchemaError(
-                    f"{os.fspath(path)}: column {name!r} is {times[0]} in one data set, but {other} in another; read "
-                    "the data sets one by one, and cast the column, or leave it out with columns="
-                )
-        if len(found) == len(known) and all(field.type == found[0].type for field in found):
-            fields.append(found[0])
-    return {ARROW_SCHEMA: encode_arrow(pa.schema(fields))}
 
 
 def _other_units(path: str | os.PathLike[str], wanted: Any, stored: Any) -> dict[str, Any]:

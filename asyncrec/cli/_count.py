@@ -51,14 +51,14 @@ def command(
         if shards:
             table(["shard", "records"], report.shards)
         if report.by is not None:
-            table([by or "", "records"], [(_told(value), n) for value, n in report.by])
+            table([by or "", "records"], [(_cell(value), n) for value, n in report.by])
         say(f"{report.records} in total")
     else:
         say(str(report.records))
     return 0
 
 
-def _told(value: Any) -> int | str:
+def _cell(value: Any) -> int | str:
     """Return a cell of the table, which is different for each value. Text is quoted only if it could be misread."""
     if value is None:
         return "(absent)"

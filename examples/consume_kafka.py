@@ -175,7 +175,7 @@ async def consume_fake(dataset: str, seed: int = 1) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", default="demo-data")
-    parser.add_argument("--servers", help="of a real Kafka, as host:port")
+    parser.add_argument("--servers", help="the address of a real Kafka, as host:port")
     parser.add_argument("--topic", default="pages")
     arguments = parser.parse_args()
     target = f"{arguments.folder}/messages"

@@ -35,7 +35,7 @@ async def copy(options: argparse.Namespace) -> int:
         target_storage_options=there,
         progress=show if sys.stderr.isatty() else lambda done, total: None,
     )
-    print(f"{len(report.copied):,} objects copied, {report.bytes:,} bytes; {len(report.kept):,} were there already")
+    print(f"{len(report.copied):,} objects copied, {report.bytes:,} bytes; {len(report.kept):,} existed already")
     found = await asyncrec.tools.verify(options.target, storage_options=there)
     for shard in found.shards:
         for problem in shard.problems:
@@ -62,8 +62,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("source", metavar="FROM", help="a data set (folder and name), a file, a folder or a pattern")
     parser.add_argument("target", metavar="TO")
     for side in ("source", "target"):
-        parser.add_argument(f"--{side}-endpoint", metavar="URL", help="of an S3 store other than AWS's")
-        parser.add_argument(f"--{side}-profile", metavar="NAME", help="of the AWS configuration")
+        parser.add_argument(f"--{side}-endpoint", metavar="URL", help="the endpoint of an S3 store outside AWS")
+        parser.add_argument(f"--{side}-profile", metavar="NAME", help="a profile in the AWS configuration")
     options = parser.parse_args(arguments)
     try:
         return anyio.run(copy, options)

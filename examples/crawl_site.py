@@ -189,7 +189,7 @@ async def run(options: argparse.Namespace) -> int:
                 seconds = time.perf_counter() - began
         watchers.cancel_scope.cancel()
     if ending.at_once:
-        print("\ncrawl_site: ended at once; what was committed stays, and the same command continues", file=sys.stderr)
+        print("\ncrawl_site: ended at once; committed pages are kept, and the same command continues", file=sys.stderr)
         return 130
     if manifest is None:
         assert ending.signal is not None, "nothing else cancels"
@@ -199,8 +199,8 @@ async def run(options: argparse.Namespace) -> int:
         print(f"crawl_site: {site.start_url} gave no page: {missed(tally)}", file=sys.stderr)
         return 1
     sizes = (
-        f"each ends at {decimal(MAX_SHARD_BYTES)}, or with the crawl: {OPEN_SHARDS} are open at once, all pages of a "
-        "package in one of them, and the last ones are as full as they got"
+        f"each is committed at {decimal(MAX_SHARD_BYTES)}, or at the end of the crawl; {OPEN_SHARDS} are open at once, "
+        "and each package is written to one of them"
     )
     show_report(tally, options.to, manifest.shards, sizes=sizes, seconds=seconds)
     await show_balanced_batches(options.to)
@@ -210,16 +210,12 @@ async def run(options: argparse.Namespace) -> int:
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--pages", type=int, metavar="N", help="at most N pages, beside those there (2000; 100 with --start-url)"
-    )
+    parser.add_argument("--pages", type=int, metavar="N", help="at most N new pages (2000; 100 with --start-url)")
     parser.add_argument(
         "--to", metavar="URL", default="demo-data/pages", help="the data set: folder and name (%(default)s)"
     )
-    parser.add_argument(
-        "--start-url", metavar="URL", help="crawl this site, from this page on; its robots.txt is obeyed"
-    )
-    parser.add_argument("--delay", type=float, metavar="SECONDS", help="between requests (0; 1 with --start-url)")
+    parser.add_argument("--start-url", metavar="URL", help="the page at which the crawl starts; robots.txt is obeyed")
+    parser.add_argument("--delay", type=float, metavar="SECONDS", help="between two requests (0; 1 with --start-url)")
     options = parser.parse_args(arguments)
     foreign = options.start_url is not None
     if options.pages is None:

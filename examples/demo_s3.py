@@ -23,10 +23,10 @@ MORE = ["--pages", "500"]  # the second run
 
 def main(arguments: Sequence[str]) -> int:
     with running_s3("crawl") as environment:
-        print(f"A store is at {environment['AWS_ENDPOINT_URL_S3']}, with a bucket for {DATASET}.\n", flush=True)
+        print(f"The store is at {environment['AWS_ENDPOINT_URL_S3']} and has a bucket for {DATASET}.\n", flush=True)
         code = crawl(arguments, environment)
         if code == 0:
-            print("Once more: what is there is not asked for again.\n", flush=True)
+            print("Once more: stored pages are not fetched again.\n", flush=True)
             code = crawl([*arguments, *MORE], environment)
     return code
 

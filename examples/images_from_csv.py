@@ -63,7 +63,7 @@ class Image(asyncrec.example.DeclaredExample):
         self._png = (images / self.path).read_bytes()
         pixels = read_png(self._png)
         if not pixels.any():
-            raise asyncrec.example.IgnoreExample("nothing is to be seen")
+            raise asyncrec.example.IgnoreExample("the image is black")
         self._brightness = pixels.mean(axis=(1, 2), dtype=np.float32) / np.float32(255)
 
 
@@ -94,7 +94,7 @@ async def main(folder: str, images: int = IMAGES) -> None:
                 brightness.append(rows_of_image.mean())
         counts = (str(labels.count(label)) for label in range(len(SHAPES)))
         table.add_row(split, str(len(manifest.shards)), str(len(labels)), *counts, f"{np.mean(brightness):.2f}")
-    Console().print(table, f"{result.ignored} left out: nothing was to be seen on them. All in {target}")
+    Console().print(table, f"{result.ignored} left out, because they are black. The data set is in {target}")
 
 
 def draw_images(folder: Path, count: int) -> Path:

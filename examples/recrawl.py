@@ -112,13 +112,13 @@ async def run(urls: Sequence[str], path: str | None, to: str) -> None:
     print(", ".join(f"{number:,} {what}" for what, number in sorted(count.items())))
     manifest = await asyncrec.read_manifest(to)
     print(f"{to}: {manifest.records:,} records in {manifest.bytes:,} bytes")
-    print(f"the newest versions of all pages: {await read_back(urls, to):,} bytes of bodies")
+    print(f"the bodies of the newest versions: {await read_back(urls, to):,} bytes")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Crawl pages again, and store the bodies of those that have changed.")
     parser.add_argument("--to", default="demo-data/recrawled", help="the data set: a folder and a name")
-    parser.add_argument("--urls", metavar="FILE", help="a file with a URL in each line")
+    parser.add_argument("--urls", metavar="FILE", help="a file with one URL per line")
     options = parser.parse_args(arguments)
     try:
         asyncio.run(run(urls_in(options.urls), options.urls, options.to))

@@ -135,7 +135,7 @@ def accuracy(dataset: blocking.Dataset, task: Task, weights: Floats) -> tuple[fl
 
 def main(arguments: Sequence[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", metavar="URL", help="the data set: folder and name (demo-data/pages, if it is there)")
+    parser.add_argument("--data", metavar="URL", help="the data set: folder and name (demo-data/pages if it exists)")
     path = parser.parse_args(arguments).data or find_data()
     with blocking.open_dataset(path) as dataset:
         task, counts = find_task(dataset)
@@ -146,7 +146,7 @@ def main(arguments: Sequence[str] | None = None) -> float:
             if epoch % 5 == 4:
                 print(f"epoch {epoch + 1:2}: loss {loss:.3f}")
         reached, chance = accuracy(dataset, task, weights)
-    print(f"accuracy on pages not seen, the mean over packages: {reached:.0%}; by chance {chance:.0%}")
+    print(f"accuracy on unseen pages, mean over packages: {reached:.0%}; by chance {chance:.0%}")
     return reached
 
 

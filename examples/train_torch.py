@@ -61,7 +61,7 @@ def main(path: str) -> float:
         for features, labels in DataLoader(unseen, batch_size=None):
             right += int((model(features).argmax(dim=1) == labels).sum())
             seen += len(labels)
-    print(f"accuracy on {seen} pages not seen: {right / seen:.0%}")
+    print(f"accuracy on {seen} unseen pages: {right / seen:.0%}")
     return right / seen
 
 

@@ -29,7 +29,7 @@ async def show_balanced_batches(dataset_path: str) -> None:
         async with asyncrec.ClassBalancedSampler(dataset, 1, PAGES, class_feature="package") as sampler:
             packages = len(sampler.classes)
         table = Table(title=f"Balanced batches, of {packages:,} packages", title_justify="left", box=box.SIMPLE_HEAD)
-        table.caption, table.caption_justify = "A package with one page gives it twice.", "left"
+        table.caption, table.caption_justify = "If a package has one page, the batch repeats it.", "left"
         for name in ("Batch", "Package", "Pages"):
             table.add_column(name, overflow="fold")
         wide = min(PACKAGES, packages)

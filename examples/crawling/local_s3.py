@@ -49,7 +49,7 @@ def running_s3(*buckets: str) -> Iterator[dict[str, str]]:
         try:
             line = process.stdout.readline()
             if not line.strip().isdigit():
-                raise RuntimeError(f"the local S3 server did not come up; it said {line!r}")
+                raise RuntimeError(f"the local S3 server did not start; it printed {line!r}")
             endpoint = f"http://127.0.0.1:{int(line)}"
             direct = build_opener(ProxyHandler({}))
             for bucket in buckets:

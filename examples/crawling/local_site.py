@@ -91,7 +91,7 @@ async def _first_number(stream: ByteReceiveStream) -> int:
             line += await stream.receive(64)
         return int(line)
     except (anyio.EndOfStream, ValueError):
-        raise RuntimeError(f"the local web server did not come up; it said {line!r}") from None
+        raise RuntimeError(f"the local web server did not start; it printed {line!r}") from None
 
 
 class _OneHost(AbstractResolver):

@@ -114,16 +114,16 @@ def show_report(tally: Tally, dataset: str, shards: Sequence[Shard], *, sizes: s
     else:
         facts.add_row("Crawled", "nothing new")
     if tally.before:
-        facts.add_row("Before", f"{count(tally.before, 'page')}, which an earlier run wrote")
+        facts.add_row("Before", f"{count(tally.before, 'page')}, from earlier runs")
     if tally.missed:
         facts.add_row("Left out", missed(tally))
     facts.add_row("Shards", sizes)
-    facts.add_row("Event loop", f"held for {tally.longest_hold * 1e3:,.0f} ms at the longest, of processor time")
+    facts.add_row("Event loop", f"held for at most {tally.longest_hold * 1e3:,.0f} ms of processor time")
     facts.add_row("Peak memory", decimal(peak_memory()))
     records = sum(shard.records for shard in shards)
     facts.add_row(
         "Read back",
-        f"{count(records, 'record')} in {seconds:,.1f} s, each checksum right, as many as the manifest says",
+        f"{count(records, 'record')} in {seconds:,.1f} s, each checksum correct, as many as the manifest says",
     )
     Console().print(shard_table(dataset, shards), facts, "")
 
@@ -134,8 +134,8 @@ def show_next(dataset: str) -> None:
     typed = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command.name
     lines = {
         f"head {dataset} -n 2": "the first records",
-        f"count {dataset} --by content_type": "how many of each kind",
-        f"report {dataset}": "one page to look at, report.html",
+        f"count {dataset} --by content_type": "the number of records of each type",
+        f"report {dataset}": "an overview in report.html",
     }
     print("Next:")
     for arguments, what in lines.items():

@@ -26,7 +26,7 @@ USER_AGENT = "asyncrec-example-crawler/1.0"
 TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=10)
 MAX_PAGE_BYTES = 8 << 20  # this also bounds the crawler's memory, which holds up to sixteen pages
 MAX_ROBOTS_BYTES = 512 << 10  # RFC 9309, section 2.5: at least 500 KiB must be read; the rest may be ignored
-MAX_PAUSE = 60.0  # seconds; the maximum that Retry-After can ask for
+MAX_PAUSE = 60.0  # seconds; the longest pause that Retry-After can cause
 
 
 class NotFetched(Exception):

@@ -123,7 +123,7 @@ def show_report(tally: Tally, dataset: str, shards: Sequence[Shard], *, sizes: s
     records = sum(shard.records for shard in shards)
     facts.add_row(
         "Read back",
-        f"{count(records, 'record')} in {seconds:,.1f} s, each checksum correct, as many as the manifest says",
+        f"{count(records, 'record')} in {seconds:,.1f} s, checksums correct, as many as the manifest says",
     )
     Console().print(shard_table(dataset, shards), facts, "")
 

@@ -7,7 +7,7 @@
     │  ├─ RecordIndexError(IndexError)  there is no record with this number
     │  ├─ RecordKeyError(KeyError)      there is no record with this key
     │  └─ UsageError                    the options of a command contradict each other
-    ├─ FormatError(ValueError)          the bytes are not those of a TFRecord file
+    ├─ FormatError(ValueError)          the bytes are not a valid TFRecord file
     │  ├─ CorruptRecordError            a checksum, a length or a compressed stream is damaged
     │  │  └─ DisagreesWithIndexError    a record is not where the shard's index says
     │  ├─ TruncatedError                the file ends in the middle of a record
@@ -146,7 +146,7 @@ class UsageError(ArgumentError):
 
 
 class FormatError(AsyncRecError, ValueError):
-    """The bytes are not those of a TFRecord file.
+    """The bytes are not a valid TFRecord file.
 
     Attributes (each is ``None`` if it is not known):
         path: the file or URL, as the caller passed it.

@@ -1,10 +1,10 @@
-"""Read a topic into a data set, each message exactly once, by several consumers that come, go and die.
+"""Read a topic into a data set, each message exactly once, with consumers that join, leave and die.
 
     python examples/consume_kafka.py [FOLDER]                                        on a stand-in for Kafka
     python examples/consume_kafka.py s3://bucket/folder --servers host:9092 --topic pages    with aiokafka
 
-Each message is written with its offset, so the data set knows how far each partition is stored. What Kafka has of that,
-the committed offsets, is only a hint for those who watch the consumers' lag.
+Each message is written with its offset, so the data set knows how far each partition is stored. The offsets that are
+committed to Kafka are only a hint for monitoring the lag.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ def source_of(partition: Any) -> str:
 
 
 class Consumption:
-    """One consumer of a group and its writer; the consumer's listener.
+    """A consumer in a group, with its writer. It is also the listener for rebalances.
 
     Attributes:
-        assigned: partitions that Kafka has given to this consumer, and that are not sought yet.
-        reading: those that are read from behind what is stored.
+        assigned: partitions that Kafka has assigned, and whose position is not set yet.
+        reading: partitions that are read from the first message that is not stored.
     """
 
     def __init__(
@@ -47,18 +47,18 @@ class Consumption:
         records_of: Callable[[Any], Iterable[bytes]] = lambda message: [message.value],
         patience: float = 5.0,
     ) -> None:
-        """``records_of`` makes of a message one record, or some, or none. ``patience``: seconds, see `run`."""
+        """``records_of`` returns the records of a message. ``patience``: seconds to wait after losing partitions."""
         self.consumer = consumer
         self.writer = writer
         self.records_of = records_of
         self.patience = patience
         self.assigned: set[Any] = set()
         self.reading: set[Any] = set()
-        self._lock = anyio.Lock()  # a rebalance waits until the messages at hand are stored
+        self._lock = anyio.Lock()  # a rebalance waits until the current messages are stored
 
     async def on_partitions_revoked(self, revoked: Iterable[Any]) -> None:
         async with self._lock:
-            with suppress(ConflictError):  # another consumer has some already, and reads behind what is stored
+            with suppress(ConflictError):  # another consumer already owns some of them
                 await self.writer.release(*map(source_of, self.assigned | self.reading))
             self.assigned.clear()
             self.reading.clear()
@@ -68,9 +68,9 @@ class Consumption:
             self.assigned.update(assigned)
 
     async def run(self) -> None:
-        """Consume until this is cancelled."""
+        """Consume until cancelled."""
         while True:
-            polled = await self.consumer.getmany(timeout_ms=1000)  # not under the lock: a rebalance ends it
+            polled = await self.consumer.getmany(timeout_ms=1000)  # without the lock, so that a rebalance can end it
             async with self._lock:
                 try:
                     await self._store(polled)
@@ -80,27 +80,27 @@ class Consumption:
                     if not error.sources:
                         raise
                     log.warning("%s", error)
-                    # What was not stored of the lost sources is dropped: read all partitions from what is stored.
+                    # Unstored messages of the lost sources are dropped. Read each partition from its stored position.
                     await self.writer.release(*error.sources)
                     self.assigned |= self.reading
                     self.reading.clear()
-            # If Kafka has given them to another consumer, this one will hear of it: do not take them back at once.
+            # If Kafka has assigned them to another consumer, it will revoke them here. Wait before taking them back.
             await anyio.sleep(self.patience)
 
     async def _store(self, polled: dict[Any, list[Any]]) -> None:
         for partition, messages in polled.items():
-            if partition in self.reading:  # else it was read from where Kafka begins, or before a rebalance
+            if partition in self.reading:  # otherwise the messages are from before `_seek`
                 for message in messages:
                     records = self.records_of(message)
                     await self.writer.write_many(records, source=source_of(partition), position=message.offset)
-        if await self.writer.flush() == "buffered":  # the store does not answer: the next flush tries again
+        if await self.writer.flush() == "buffered":  # the store does not respond; the next flush tries again
             return
         stored = self.writer.progress
         offsets = {each: stored[source_of(each)] + 1 for each in self.reading if source_of(each) in stored}
         try:
             if offsets:
                 await self.consumer.commit(offsets)
-        except Exception as error:  # nothing depends on it
+        except Exception as error:  # the offsets are only a hint
             log.warning("the offsets were not committed: %s", error)
 
     async def _seek(self) -> None:
@@ -110,7 +110,7 @@ class Consumption:
             except ConflictError as error:
                 if error.sources:
                     raise
-                log.warning("%s", error)  # its last owner still runs, on this machine: try again with the next messages
+                log.warning("%s", error)  # the last owner is still running on this machine: retry later
                 continue
             if last is None:
                 await self.consumer.seek_to_beginning(partition)
@@ -121,7 +121,7 @@ class Consumption:
 
 
 async def consume_topic(dataset: str, servers: str, topic: str) -> None:
-    """Consume a topic of a real Kafka, until this is cancelled. Start it as often as you want consumers."""
+    """Consume a topic from a real Kafka until cancelled. Start one process for each consumer."""
     import aiokafka  # type: ignore[import-not-found]  # pip install aiokafka
 
     aiokafka.ConsumerRebalanceListener.register(Consumption)
@@ -136,7 +136,7 @@ async def consume_topic(dataset: str, servers: str, topic: str) -> None:
 
 
 async def consume_fake(dataset: str, seed: int = 1) -> None:
-    """Let consumers come, go, and be taken for dead until all messages are stored; then count the records."""
+    """Run consumers that join, leave and are evicted, until all messages are stored. Then count the records."""
 
     def message(partition: fake_kafka.TopicPartition, offset: int) -> bytes:
         return f"message {offset} of {source_of(partition)}".encode()
@@ -160,8 +160,8 @@ async def consume_fake(dataset: str, seed: int = 1) -> None:
         for number in range(CONSUMERS):
             consumers.start_soon(consume, number, 1.0 if number % 2 else float("inf"))
             await anyio.sleep(0.1)
-        broker.evict("consumer 0")  # a zombie: it lives, and learns of it later
-        while broker.committed != broker.ends:  # noqa: ASYNC110  # it says nothing by itself
+        broker.evict("consumer 0")  # a zombie: it is alive, and learns of this later
+        while broker.committed != broker.ends:  # noqa: ASYNC110  # the broker has no event to wait for
             await anyio.sleep(0.1)
         consumers.cancel_scope.cancel()
 
@@ -175,7 +175,7 @@ async def consume_fake(dataset: str, seed: int = 1) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", default="demo-data")
-    parser.add_argument("--servers", help="of a real Kafka, as host:port")
+    parser.add_argument("--servers", help="the address of a real Kafka, as host:port")
     parser.add_argument("--topic", default="pages")
     arguments = parser.parse_args()
     target = f"{arguments.folder}/messages"

@@ -4,13 +4,13 @@
     python examples/copy_between_clouds.py s3://crawl/pages s3://crawl/pages --target-endpoint https://minio.local:9000
     python examples/copy_between_clouds.py demo-data/pages s3://crawl/pages
 
-The bytes go from store to store unchanged, a few MiB at a time, and nothing is kept on this machine. The shards go
-first, each with its index and keys, and the manifest last: if the copy is stopped in the middle, there is no data set
-yet, and the same command resumes it. Each object is compared with the checksum in the manifest while it is sent;
-reading the copy back finds anything that a store has lost since. Both stores are found through the configuration of
-their SDKs (for two S3 stores, use two profiles).
+The bytes are copied unchanged, a few MiB at a time, and nothing is stored on this machine. The shards are copied first,
+each with its index and keys, and the manifest last: if the copy is interrupted, the data set does not exist yet, and
+the same command resumes the copy. Each object is compared with the checksum in the manifest while it is sent. Reading
+the copy back then finds damage that happened in the store. The SDK of each store finds its configuration (for two S3
+stores, use two profiles).
 
-This is ``asyncrec copy`` and ``asyncrec verify``; `asyncrec.tools` has both as functions.
+The commands ``asyncrec copy`` and ``asyncrec verify`` do the same. Their functions are in `asyncrec.tools`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ async def copy(options: argparse.Namespace) -> int:
         target_storage_options=there,
         progress=show if sys.stderr.isatty() else lambda done, total: None,
     )
-    print(f"{len(report.copied):,} objects copied, {report.bytes:,} bytes; {len(report.kept):,} were there already")
+    print(f"{len(report.copied):,} objects copied, {report.bytes:,} bytes; {len(report.kept):,} existed already")
     found = await asyncrec.tools.verify(options.target, storage_options=there)
     for shard in found.shards:
         for problem in shard.problems:
@@ -45,25 +45,25 @@ async def copy(options: argparse.Namespace) -> int:
 
 
 def s3_options(endpoint: str | None, profile: str | None) -> dict[str, str]:
-    """What was given on the command line; the rest is found as the SDK finds it."""
+    """The options given on the command line. The SDK determines the others."""
     given = {"endpoint_url": endpoint, "profile": profile}
     return {name: value for name, value in given.items() if value is not None}
 
 
 def show(done: int, total: int | None) -> None:
-    """On a terminal: how far it is."""
+    """Show the progress on a terminal."""
     of = f" of {total:,}" if total else ""
     print(f"\r{done:,}{of} bytes", end="\n" if done == total else "", file=sys.stderr, flush=True)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: copied and read back. 1: a store failed, or holds something else, as printed. 2: wrong usage."""
+    """Exit codes: 0 copied and read back, 1 a store failed or the copy is damaged, 2 wrong usage."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("source", metavar="FROM", help="a data set (folder and name), a file, a folder or a pattern")
     parser.add_argument("target", metavar="TO")
     for side in ("source", "target"):
-        parser.add_argument(f"--{side}-endpoint", metavar="URL", help="of an S3 store other than AWS's")
-        parser.add_argument(f"--{side}-profile", metavar="NAME", help="of the AWS configuration")
+        parser.add_argument(f"--{side}-endpoint", metavar="URL", help="the endpoint of an S3 store outside AWS")
+        parser.add_argument(f"--{side}-profile", metavar="NAME", help="a profile in the AWS configuration")
     options = parser.parse_args(arguments)
     try:
         return anyio.run(copy, options)

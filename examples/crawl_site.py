@@ -1,15 +1,15 @@
-"""Crawl a web site into a sharded, indexed TFRecord data set: sixteen tasks, one writer.
+"""Crawl a web site into a sharded, indexed TFRecord data set with sixteen tasks and one writer.
 
     python examples/crawl_site.py                                        # needs no network
     python examples/crawl_site.py --pages 200 --to other-folder/pages
     python examples/crawl_site.py --start-url https://example.org/       # a site that you may crawl
 
-Without ``--start-url`` the site is the standard library of the Python that runs this, served by a web server on this
-machine (`crawling.local_site`). Every page is one record, by the schema of `asyncrec.pages` and with its package, the
-first folder of its URL; the URL is the record's key, the package the partition. Run it again: it continues where the
-data set ends, and writes no page twice. Ctrl-C and SIGTERM end it cleanly at any time.
+Without ``--start-url``, the site is the standard library of your Python, served by a web server on this machine
+(`crawling.local_site`). Each page is one record with the schema of `asyncrec.pages`, plus its package, which is the
+first folder in its URL. The URL is the key of the record, and the package is its partition. If you run it again, it
+continues the crawl, and writes no page twice. Ctrl-C and SIGTERM end it cleanly at any time.
 
-Where to look: `crawl` opens the one writer, `fetch_pages` is each task, `read_back` reads what was written.
+Where to look: `crawl` opens the writer, each task runs `fetch_pages`, and `read_back` reads the data set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from __future__ import annotations
 import signal
 
 if __name__ == "__main__":
-    # Until `Ending` listens, and that is some seconds where imports are slow, Ctrl-C just ends it: nothing is begun.
+    # Until `Ending` listens, which takes seconds if imports are slow, nothing has begun: Ctrl-C can end the process.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 import argparse
@@ -46,19 +46,19 @@ import asyncrec
 from asyncrec import pages
 
 TASKS = 16
-MAX_SHARD_BYTES = 2 << 20  # small, so that a short crawl shows several shards; the default, 256 MiB, suits real ones
-OPEN_SHARDS = 4  # a package's pages stay together in one of them, by the partition
+MAX_SHARD_BYTES = 2 << 20  # small, so that a short crawl makes several shards; the default, 256 MiB, suits real crawls
+OPEN_SHARDS = 4  # the partition keeps the pages of a package together in one of them
 
 LOCAL_HOST = f"python{sys.version_info.major}.{sys.version_info.minor}.localhost"
-NOT_LIBRARY = frozenset({"__pycache__", "site-packages", "dist-packages"})  # compiled copies, and other people's code
+NOT_LIBRARY = frozenset({"__pycache__", "site-packages", "dist-packages"})  # compiled files and third-party packages
 
 
-# A page, and one feature more. The manifest keeps it: whoever opens the data set can read it without this program.
+# A page with one additional feature. The manifest stores the schema, so other programs can read the data set.
 SCHEMA = asyncrec.Schema({**pages.PAGE.features, "package": asyncrec.FixedLen((), "str")})
 
 
 def package_of(url: str) -> str:
-    """The first folder of the path: ``asyncio`` for ``/asyncio/events.py``; ``"(top)"`` where there is none."""
+    """The first folder in the path, such as ``asyncio`` for ``/asyncio/events.py``, or ``"(top)"`` without a folder."""
     first, slash, _ = unquote(urlsplit(url).path).lstrip("/").partition("/")
     return first if slash and first else "(top)"
 
@@ -66,29 +66,29 @@ def package_of(url: str) -> str:
 async def fetch_pages(
     site: Site, frontier: Frontier, writer: asyncrec.ShardedWriter, tally: Tally, parsing: anyio.CapacityLimiter
 ) -> None:
-    """One of the crawler's tasks: take a URL, fetch the page, write its record, pass its links on."""
+    """One of the crawler's tasks: takes URLs, fetches their pages, writes the records, and reports the links."""
     while (url := await frontier.take()) is not None:
         links: list[str] = []
         had = False
         try:
             page = await site.fetch(url)
             had = True
-            links = await to_thread.run_sync(links_in, page, limiter=parsing)  # milliseconds, in a large page
+            links = await to_thread.run_sync(links_in, page, limiter=parsing)  # takes milliseconds for a large page
             if not is_redirect(page):
                 package = package_of(url)
                 await writer.write({**page, "package": package}, partition=package)
                 tally.pages += 1
                 tally.bytes += len(page["content"])
         except NotFetched as reason:
-            tally.missed[str(reason)] += 1  # and tried again by the next run
+            tally.missed[str(reason)] += 1  # the next run tries again
         finally:
             frontier.done(links=links, had=had)
 
 
 async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending) -> None:
-    """Crawl ``site`` into the data set ``to``, until it ends, ``pages`` were asked for, or a signal comes.
+    """Crawl ``site`` into the data set ``to`` until no URL is left, ``pages`` are fetched, or a signal arrives.
 
-    However the crawl ends, leaving the writer's context commits what is not committed yet.
+    However the crawl ends, leaving the writer's context commits the remaining records.
     """
     await check_schema(to)
     async with asyncrec.open_sharded_writer(
@@ -107,7 +107,7 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
         frontier.add([site.start_url])
         with ending.scope():
             tally.before = await add_links_of_stored(to, frontier)
-        # One thread: Python would not let two parse at once, and each that tries keeps the event loop waiting longer.
+        # One thread, because the GIL lets only one parse at a time, and each further thread would delay the event loop.
         parsing = anyio.CapacityLimiter(1)
         began = time.perf_counter()
         with ending.scope(), progress_bar(f"Crawling {urlsplit(site.start_url).netloc}", pages, tally):
@@ -118,10 +118,10 @@ async def crawl(site: Site, to: str, *, pages: int, tally: Tally, ending: Ending
 
 
 async def check_schema(to: str) -> None:
-    """See that earlier runs wrote what this one writes.
+    """Check that earlier runs wrote records with the same schema.
 
     Raises:
-        asyncrec.errors.DatasetError: the data set holds something else than pages.
+        asyncrec.errors.DatasetError: the data set has another schema.
     """
     try:
         manifest = await asyncrec.read_manifest(to)
@@ -135,12 +135,12 @@ async def check_schema(to: str) -> None:
 
 
 async def read_back(to: str) -> asyncrec.Manifest:
-    """Read every shard by the schema that the manifest keeps, and hold the number of records against the manifest's.
+    """Read every shard with the schema in the manifest, verify each checksum, and check the number of records.
 
     Raises:
-        asyncrec.errors.FormatError: a shard is damaged: each checksum is verified.
-        asyncrec.errors.ExampleError: a record does not hold what the schema says.
-        asyncrec.errors.DatasetError: a shard holds more or fewer records than the manifest says.
+        asyncrec.errors.FormatError: a shard is damaged.
+        asyncrec.errors.ExampleError: a record does not match the schema.
+        asyncrec.errors.DatasetError: the number of records in a shard differs from the manifest.
     """
     manifest = await asyncrec.read_manifest(to)
     assert manifest.schema is not None, "the crawl wrote it"
@@ -150,7 +150,7 @@ async def read_back(to: str) -> asyncrec.Manifest:
         found = 0
         async with asyncrec.open_reader(path) as reader:
             async for records in reader.batches():
-                columns = await to_thread.run_sync(schema.decode_batch, records)  # arrays; the pages' URLs, say
+                columns = await to_thread.run_sync(schema.decode_batch, records)  # one array for each feature
                 found += len(columns["url"])
         if found != shard.records:
             raise asyncrec.errors.DatasetError(f"{path} holds {found:,} records, the manifest says {shard.records:,}")
@@ -159,7 +159,7 @@ async def read_back(to: str) -> asyncrec.Manifest:
 
 @asynccontextmanager
 async def site_to_crawl(options: argparse.Namespace) -> AsyncIterator[Site]:
-    """The site the user named, or the one this machine serves for as long as the context lasts."""
+    """The site that the user named, or a local site that is served while the context is open."""
     if options.start_url is not None:
         async with open_site(options.start_url, delay=options.delay) as site:
             yield site
@@ -172,12 +172,12 @@ async def site_to_crawl(options: argparse.Namespace) -> AsyncIterator[Site]:
 
 
 async def run(options: argparse.Namespace) -> int:
-    """Crawl, read back and report; the exit code."""
+    """Crawl, read back and report; returns the exit code."""
     ending, tally = Ending(), Tally()
     manifest: asyncrec.Manifest | None = None
     async with anyio.create_task_group() as watchers:
         await watchers.start(ending.listen, watchers.cancel_scope)
-        # Held open, the store's client is made once, and before the loop is watched: that takes some 50 ms for S3.
+        # Opening the storage here creates its client once, before the loop is watched: for S3 this takes about 50 ms.
         store = asyncrec.open_storage(options.to.rpartition("/")[0] or ".")
         async with store, site_to_crawl(options) as site:
             watchers.start_soon(tally.watch_the_loop)
@@ -189,7 +189,7 @@ async def run(options: argparse.Namespace) -> int:
                 seconds = time.perf_counter() - began
         watchers.cancel_scope.cancel()
     if ending.at_once:
-        print("\ncrawl_site: ended at once; what was committed stays, and the same command continues", file=sys.stderr)
+        print("\ncrawl_site: ended at once; committed pages are kept, and the same command continues", file=sys.stderr)
         return 130
     if manifest is None:
         assert ending.signal is not None, "nothing else cancels"
@@ -199,8 +199,8 @@ async def run(options: argparse.Namespace) -> int:
         print(f"crawl_site: {site.start_url} gave no page: {missed(tally)}", file=sys.stderr)
         return 1
     sizes = (
-        f"each ends at {decimal(MAX_SHARD_BYTES)}, or with the crawl: {OPEN_SHARDS} are open at once, all pages of a "
-        "package in one of them, and the last ones are as full as they got"
+        f"each is committed at {decimal(MAX_SHARD_BYTES)}, or at the end of the crawl; {OPEN_SHARDS} are open at once, "
+        "and each package is written to one of them"
     )
     show_report(tally, options.to, manifest.shards, sizes=sizes, seconds=seconds)
     await show_balanced_batches(options.to)
@@ -210,16 +210,12 @@ async def run(options: argparse.Namespace) -> int:
 
 def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument(
-        "--pages", type=int, metavar="N", help="at most N pages, beside those there (2000; 100 with --start-url)"
-    )
+    parser.add_argument("--pages", type=int, metavar="N", help="at most N new pages (2000; 100 with --start-url)")
     parser.add_argument(
         "--to", metavar="URL", default="demo-data/pages", help="the data set: folder and name (%(default)s)"
     )
-    parser.add_argument(
-        "--start-url", metavar="URL", help="crawl this site, from this page on; its robots.txt is obeyed"
-    )
-    parser.add_argument("--delay", type=float, metavar="SECONDS", help="between requests (0; 1 with --start-url)")
+    parser.add_argument("--start-url", metavar="URL", help="the page at which the crawl starts; robots.txt is obeyed")
+    parser.add_argument("--delay", type=float, metavar="SECONDS", help="between two requests (0; 1 with --start-url)")
     options = parser.parse_args(arguments)
     foreign = options.start_url is not None
     if options.pages is None:
@@ -232,14 +228,14 @@ def parse_options(arguments: Sequence[str] | None) -> argparse.Namespace:
         parser.error("--delay: from 0 to 3600 seconds")
     if not re.fullmatch(r"(.*/)?[^/_.*?\[][^/*?\[]*", options.to):
         parser.error(f"--to: a folder and a name, as in demo-data/pages, not {options.to!r}")
-    # Without a user's name and password: the address is kept in the manifest, and in every page's record.
+    # Refuse user names and passwords, because the manifest and every record store the URL.
     if foreign and not re.match(r"https?://[^\s/?#@\[\]]+([/?#]|$)", options.start_url):
         parser.error("--start-url: a plain http:// or https:// address, without user and password")
     return options
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """0: all well. 1: the site or the storage failed, as printed. 2: wrong usage. 128 + n: ended by signal n."""
+    """Exit codes: 0 success, 1 the site or the storage failed, 2 wrong usage, 128 + n ended by signal n."""
     options = parse_options(arguments)
     code, messages = 1, dict[str, None]()
     try:
@@ -247,7 +243,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except* KeyboardInterrupt:
         code = 130
     except* (SiteUnreachable, asyncrec.AsyncRecError, OSError) as group:
-        # A writer that failed tells each of the sixteen tasks; one line is enough.
+        # If the writer fails, all sixteen tasks get the same error: print it once.
         messages = dict.fromkeys(str(error) for error in leaves(group))
     for message in messages:
         print(f"crawl_site: {message}", file=sys.stderr)
@@ -255,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The errors in a group, and in the groups within it."""
+    """The errors in a group, including those in nested groups."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaves(error)

@@ -1,28 +1,28 @@
-"""A crawler for a container: it streams pages into S3, takes settings from the environment, and can end at any time.
+"""A crawler for a container: streams pages into S3, is configured by the environment, and can be stopped at any time.
 
     CRAWL_START_URL=https://example.org/  CRAWL_TO=s3://bucket/crawl/pages  python examples/crawl_to_s3.py
 
-It needs no disk. A shard is uploaded while it grows, and what is in no shard yet is flushed to the store every 30
-seconds: a killed process, or a machine that is lost, loses no more, and the next run takes up the rest. With
-CRAWL_SPOOL, a folder of its own on a disk, it flushes there every five seconds, and a store that is down does not stop
-the crawl. SIGTERM (which Kubernetes and ECS send) and Ctrl-C commit the pages fetched so far. Several of these crawlers
-may write one data set at once; each page is a record with the schema of `asyncrec.pages`, and its URL is the key.
-`k8s/` runs it in Kubernetes, and `crawl_site.py` is the same crawl as a complete program.
+It needs no disk. Shards are uploaded while they grow, and records that are not in a shard yet are flushed to the store
+every 30 seconds. If the process or the machine dies, only pages since the last flush are lost, and the next run
+recovers the rest. With CRAWL_SPOOL, a local folder, it flushes to that folder every five seconds, and continues while
+the store is down. SIGTERM, which Kubernetes and ECS send, and Ctrl-C commit the pages fetched so far. Several of these
+crawlers can write one data set at the same time. Each page is a record with the schema of `asyncrec.pages`, and its URL
+is the key. `k8s/` runs this in Kubernetes. `crawl_site.py` is the same crawl with a progress bar and a report.
 
-The environment, beside the AWS SDK's own (``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``, ``AWS_ENDPOINT_URL_S3``, ...):
+Environment variables, in addition to those of the AWS SDK (``AWS_ACCESS_KEY_ID``, ``AWS_PROFILE``, ...):
 
-    CRAWL_START_URL       the site, from this page on; its robots.txt is obeyed. With JOB_COMPLETION_INDEX, which
-                          Kubernetes sets, several sites, separated by spaces: the index picks one
+    CRAWL_START_URL       the first page of the site; its robots.txt is obeyed. With JOB_COMPLETION_INDEX, which
+                          Kubernetes sets, a list of sites separated by spaces, from which the index selects one
     CRAWL_TO              the data set: folder and name
     CRAWL_PAGES           the maximum number of new pages (1000)
-    CRAWL_TASKS           (16)
-    CRAWL_DELAY           seconds between two requests, of all tasks together (1)
-    CRAWL_SHARD_BYTES     (67108864)
-    CRAWL_SHARD_SECONDS   (600)
-    CRAWL_FLUSH_SECONDS   (30, or 5 with CRAWL_SPOOL)
-    CRAWL_DEAD_AFTER      seconds of silence after which other writers take this one for dead (120, or four times
+    CRAWL_TASKS           the number of tasks (16)
+    CRAWL_DELAY           seconds between two requests, for all tasks together (1)
+    CRAWL_SHARD_BYTES     the size at which a shard is committed (67108864)
+    CRAWL_SHARD_SECONDS   the age at which a shard is committed (600)
+    CRAWL_FLUSH_SECONDS   seconds between two flushes (30, or 5 with CRAWL_SPOOL)
+    CRAWL_DEAD_AFTER      seconds of silence after which other writers consider this one dead (120, or four times
                           CRAWL_FLUSH_SECONDS if that is longer)
-    CRAWL_SPOOL           a local folder (none: nothing is kept on this machine)
+    CRAWL_SPOOL           a local folder (by default, nothing is stored on this machine)
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ NUMBERS: Mapping[str, Callable[[str], float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What the environment says."""
+    """The settings from the environment."""
 
     start_url: str
     to: str
@@ -80,7 +80,7 @@ class Settings:
     def of(cls, environment: Mapping[str, str]) -> Settings:
         """
         Raises:
-            ValueError: something is missing, or no number; the message names the variable.
+            ValueError: a variable is missing or invalid; the message names it.
         """
         given: dict[str, Any] = {}
         for name in ("start_url", "to"):
@@ -105,27 +105,27 @@ class Settings:
 
 
 async def take_up_own(to: str) -> None:
-    """Commit what earlier Pods of this index of a Job had flushed, without waiting until they count as dead.
+    """Commit the records that earlier Pods with this index flushed, without waiting until they are considered dead.
 
-    They had the same host name, made of the Job's name and the index, and a Job runs one Pod for an index at a time. If
-    one lives after all, on a machine that the cluster has lost sight of, its next call raises an error.
+    They had the same host name, which consists of the Job's name and the index. A Job runs only one Pod per index at a
+    time. If an earlier Pod is still alive, on a machine that the cluster has lost, its next call raises an error.
     """
     with suppress(asyncrec.ObjectNotFoundError):  # the first run
         for writer in (await asyncrec.recover(to)).unfinished:
             if writer.host == socket.gethostname():
-                with suppress(asyncrec.ObjectNotFoundError):  # another process has just taken it up
+                with suppress(asyncrec.ObjectNotFoundError):  # another process has just recovered it
                     await asyncrec.recover(to, dead=[writer.id])
 
 
 async def fetch_pages(site: Site, frontier: Frontier, writer: asyncrec.ShardedWriter) -> None:
-    """One task: a URL, its page, its record. `write` waits while the store is slower than the site."""
+    """One task: fetches pages and writes their records. `write` waits while the store is slower than the site."""
     while (url := await frontier.take()) is not None:
         links: list[str] = []
         had = False
         try:
             page = await site.fetch(url)
             had = True
-            links = await to_thread.run_sync(links_in, page)  # milliseconds, in a large page: not for the event loop
+            links = await to_thread.run_sync(links_in, page)  # a large page takes milliseconds: use a thread
             if not is_redirect(page):
                 await writer.write(page)
         except NotFetched as reason:
@@ -150,11 +150,11 @@ async def crawl(settings: Settings, ending: Ending) -> None:
             schema=pages.PAGE,
             key_feature="url",
             metadata={"start_url": settings.start_url},
-            on_duplicate="skip",  # also of what other runs, and other machines, have committed before
+            on_duplicate="skip",  # including pages that earlier runs and other machines have committed
             on_commit=lambda shard: log.info("committed %s: %d records", shard.path, shard.records),
         ) as writer,
     ):
-        # The start page is looked at again by every run, for links that are new.
+        # Every run fetches the start page again to find new links.
         wanted = lambda url: site.allows(url) and (url == site.start_url or not writer.has(url))  # noqa: E731  # one line
         frontier = Frontier(limit=settings.pages, wanted=wanted)
         frontier.add([site.start_url])
@@ -163,7 +163,7 @@ async def crawl(settings: Settings, ending: Ending) -> None:
             async with anyio.create_task_group() as tasks:
                 for _ in range(settings.tasks):
                     tasks.start_soon(fetch_pages, site, frontier, writer)
-    # Left, the writer has committed the rest, whether the crawl ended by itself or by a signal.
+    # Leaving the writer's context has committed the remaining records, even if a signal ended the crawl.
 
 
 async def run(settings: Settings) -> int:
@@ -178,9 +178,9 @@ async def run(settings: Settings) -> int:
 
 
 def main() -> int:
-    """0: all well. 1: the site or the store failed. 2: the environment is not right. 128 + n: ended by signal n."""
+    """Exit codes: 0 success, 1 the site or the store failed, 2 wrong settings, 128 + n ended by signal n."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    logging.getLogger("aiobotocore").setLevel(logging.WARNING)  # it tells where it found credentials
+    logging.getLogger("aiobotocore").setLevel(logging.WARNING)  # at INFO, it logs where it found credentials
     try:
         settings = Settings.of(os.environ)
     except ValueError as error:
@@ -190,14 +190,14 @@ def main() -> int:
     try:
         code = asyncio.run(run(settings))
     except* (SiteUnreachable, asyncrec.AsyncRecError, OSError) as group:
-        # A writer that failed tells each of its tasks; one line is enough.
+        # If the writer fails, all tasks get the same error: log it once.
         for message in dict.fromkeys(str(error) for error in leaves(group)):
             log.error("%s", message)
     return code
 
 
 def leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
-    """The errors in a group, and in the groups within it."""
+    """The errors in a group, including those in nested groups."""
     for error in group.exceptions:
         if isinstance(error, BaseExceptionGroup):
             yield from leaves(error)

@@ -1,10 +1,10 @@
-"""The demo, with S3: crawl into a store that this program starts, then crawl once more, to see it continue.
+"""The demo with S3: crawls into a store that this program starts, then crawls again to show how a crawl continues.
 
-    python examples/demo_s3.py                   # needs no network, and no account
+    python examples/demo_s3.py                   # needs no network and no account
     python examples/demo_s3.py --pages 200
 
-The store runs on this machine, in memory, and is gone afterwards. To use your own store, you only need to set its
-address and credentials in the environment: ``python examples/crawl_site.py --to s3://bucket/folder/pages``.
+The store runs in memory on this machine, and disappears afterwards. To use your own store, set its endpoint and
+credentials in the environment, and run ``python examples/crawl_site.py --to s3://bucket/folder/pages``.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ MORE = ["--pages", "500"]  # the second run
 
 def main(arguments: Sequence[str]) -> int:
     with running_s3("crawl") as environment:
-        print(f"A store is at {environment['AWS_ENDPOINT_URL_S3']}, with a bucket for {DATASET}.\n", flush=True)
+        print(f"The store is at {environment['AWS_ENDPOINT_URL_S3']} and has a bucket for {DATASET}.\n", flush=True)
         code = crawl(arguments, environment)
         if code == 0:
-            print("Once more: what is there is not asked for again.\n", flush=True)
+            print("Once more: stored pages are not fetched again.\n", flush=True)
             code = crawl([*arguments, *MORE], environment)
     return code
 
@@ -37,7 +37,7 @@ def crawl(arguments: Sequence[str], environment: dict[str, str]) -> int:
         while True:
             try:
                 return process.wait()
-            except KeyboardInterrupt:  # the crawler has heard it too, and ends cleanly; the store has to outlive it
+            except KeyboardInterrupt:  # the crawler gets it too and ends cleanly; the store must run until then
                 continue
 
 

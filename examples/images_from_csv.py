@@ -1,9 +1,9 @@
-"""From a CSV file of images to train, eval and test splits, and back to arrays.
+"""Convert images listed in a CSV file to train, eval and test splits, and read them back as arrays.
 
     python examples/images_from_csv.py [FOLDER]
 
-The images are real files, made by this program: PNGs of discs, squares and stripes. The class says what an example
-holds and how it is loaded; `write_splits_from_csv` does the rest, loading eight images at a time in worker threads.
+The images are PNG files of discs, squares and stripes that this program creates. `Image` declares the features of an
+example and how to load it. `write_splits_from_csv` does the rest, and loads eight images at a time in worker threads.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from rich.table import Table
 
 import asyncrec
 
-SIZE = 32  # pixels, of width and height
+SIZE = 32  # width and height in pixels
 IMAGES = 300
 SHAPES = ("disc", "square", "stripes")
 Pixels = np.ndarray[Any, np.dtype[np.uint8]]
 
 
 class Image(asyncrec.example.DeclaredExample):
-    """One image: its label, the file as it is, and its brightness, row by row."""
+    """An image: its label, its unchanged PNG file, and the mean brightness of each row."""
 
     def __init__(self, path: str, label: int) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ class Image(asyncrec.example.DeclaredExample):
         self._png = (images / self.path).read_bytes()
         pixels = read_png(self._png)
         if not pixels.any():
-            raise asyncrec.example.IgnoreExample("nothing is to be seen")
+            raise asyncrec.example.IgnoreExample("the image is black")
         self._brightness = pixels.mean(axis=(1, 2), dtype=np.float32) / np.float32(255)
 
 
@@ -78,7 +78,7 @@ async def main(folder: str, images: int = IMAGES) -> None:
         ratios=[0.7, 0.2, 0.1],
         stratify_by=1,
         seed=7,
-        max_shard_bytes=20_000,  # small, so that there are several
+        max_shard_bytes=20_000,  # small, so that a split has several shards
         images=source,
     )
 
@@ -94,11 +94,11 @@ async def main(folder: str, images: int = IMAGES) -> None:
                 brightness.append(rows_of_image.mean())
         counts = (str(labels.count(label)) for label in range(len(SHAPES)))
         table.add_row(split, str(len(manifest.shards)), str(len(labels)), *counts, f"{np.mean(brightness):.2f}")
-    Console().print(table, f"{result.ignored} left out: nothing was to be seen on them. All in {target}")
+    Console().print(table, f"{result.ignored} left out, because they are black. The data set is in {target}")
 
 
 def draw_images(folder: Path, count: int) -> Path:
-    """Make ``count`` images, and the CSV file that lists them; every fiftieth is black."""
+    """Create ``count`` images and a CSV file that lists them. Every fiftieth image is black."""
     folder.mkdir(parents=True, exist_ok=True)
     chance = random.Random(0)
     with open(folder / "images.csv", "w", newline="", encoding="utf-8") as file:
@@ -114,7 +114,7 @@ def draw_images(folder: Path, count: int) -> Path:
 
 
 def draw(shape: str, chance: random.Random) -> Pixels:
-    """A shape of some colour, somewhere on a dark ground."""
+    """A shape in a random colour at a random place on a dark background."""
     y, x = np.mgrid[:SIZE, :SIZE]
     row, column = chance.randrange(8, SIZE - 8), chance.randrange(8, SIZE - 8)
     size = chance.randrange(4, 9)
@@ -129,7 +129,7 @@ def draw(shape: str, chance: random.Random) -> Pixels:
 
 
 def write_png(pixels: Pixels) -> bytes:
-    """A PNG of 8 bits per channel, RGB, each row without a filter (RFC 2083)."""
+    """An RGB PNG with 8 bits per channel, and no filter in any row (RFC 2083)."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
@@ -141,7 +141,7 @@ def write_png(pixels: Pixels) -> bytes:
 
 
 def read_png(data: bytes) -> Pixels:
-    """The pixels of a PNG that `write_png` made; a library reads all others."""
+    """The pixels of a PNG that `write_png` made. For other files, use a library."""
     width, height = struct.unpack_from(">2I", data, 16)
     (length,) = struct.unpack_from(">I", data, 33)
     lines = np.frombuffer(zlib.decompress(data[41 : 41 + length]), np.uint8).reshape(height, 1 + 3 * width)

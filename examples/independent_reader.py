@@ -1,11 +1,11 @@
-"""Reads a data set of asyncrec without asyncrec: written from docs/format*.md, in the standard library of Python.
+"""Reads a data set without asyncrec. Written from docs/format*.md, with Python's standard library alone.
 
-    python independent_reader.py snapshot FOLDER/NAME         what the data set holds, as JSON
-    python independent_reader.py records FOLDER/NAME          each record in order, a line of JSON each
-    python independent_reader.py number FOLDER/NAME 0 17      records by their numbers, by way of the index
-    python independent_reader.py key FOLDER/NAME TEXT         records by their keys
+    python independent_reader.py snapshot FOLDER/NAME         the contents of the data set, as JSON
+    python independent_reader.py records FOLDER/NAME          all records in order, one line of JSON each
+    python independent_reader.py number FOLDER/NAME 0 17      records by number, with the index
+    python independent_reader.py key FOLDER/NAME TEXT         records by key
 
-It reads local folders. If the page says that something must be refused, it prints "refused" and why, and exits with 1.
+It reads local folders. If the format requires a refusal, it prints "refused: REASON" and exits with 1.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ MOST_RECORD, MOST_SEGMENT, COUNT = 256 << 20, 512 << 20, range(1 << 63)
 TABLE = list(range(256))
 for _ in range(8):
     TABLE = [value >> 1 ^ (0x82F63B78 if value & 1 else 0) for value in TABLE]
-# What a member has to be: a text of a form, a number in a range, an object, or of a type; and what its absence means.
+# Valid values of each member: a regular expression, a range, an object or a type; in a tuple, with the default.
 CRC, TIME = "[0-9a-f]{8}", "[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}[.][0-9]{6}Z"
 PART = r"(?!\.{1,2}(?:[/\\]|\Z))[^/\\\0\ud800-\udfff]+"
 PATH = rf"(?![A-Za-z][A-Za-z0-9+.-]*://)(?!.:){PART}(?:[/\\]{PART})*"  # stays within the folder
@@ -183,7 +183,7 @@ def records_of(folder: Path, shard: Json) -> list[bytes]:
 
 def keys_of(folder: Path, shard: Json) -> list[bytes]:
     data = content_of(folder, shard["keys"]) if shard["keys"] else bytes(16 * shard["records"])
-    width = 32 if len(data) == 32 * shard["records"] > 0 else 16  # with digests of contents, which are not read here
+    width = 32 if len(data) == 32 * shard["records"] > 0 else 16  # 32 with digests of contents, ignored here
     check(len(data) == width * shard["records"], f"{shard['path']}: its keys are not 16 or 32 bytes for each record")
     return [data[at : at + 16] for at in range(0, len(data), width)]
 
@@ -191,7 +191,7 @@ def keys_of(folder: Path, shard: Json) -> list[bytes]:
 def record_at(folder: Path, shard: Json, number: int) -> bytes:
     try:
         offset, size, *member = map(int, content_of(folder, shard["index"] or {}).splitlines()[number].split())
-    except (OSError, LookupError, ValueError):  # no index, or one that does not fit
+    except (OSError, LookupError, ValueError):  # no index, or one that does not match the shard
         return records_of(folder, shard)[number]
     with Path(folder, shard["path"]).open("rb") as file:
         file.seek(max(shard["bytes"] - 4096, 0))
@@ -204,7 +204,7 @@ def record_at(folder: Path, shard: Json, number: int) -> bytes:
 
 
 def times_of(shard: Json) -> list[str]:
-    """When each record was committed: those of a joined shard were in several before."""
+    """When each record was committed. The records of a joined shard come from several earlier shards."""
     parts = [line.split(" ") for line in shard["joined"].splitlines()]
     if sum(int(count) for _, count, _ in parts) != shard["records"]:
         parts = [["", shard["records"], shard["since"] or shard["committed"]]]

@@ -1,14 +1,14 @@
-"""Crawl the same pages again and again, and store the bodies of those alone that have changed.
+"""Crawl the same pages repeatedly, and store only the bodies that have changed.
 
     python examples/recrawl.py                                   # needs no network; run it twice
-    python examples/recrawl.py --to crawl/pages --urls urls.txt  # a URL in each line
+    python examples/recrawl.py --to crawl/pages --urls urls.txt  # one URL per line
 
-Without ``--urls`` the pages are modules of the standard library, served by a web server on this machine. Each run asks
-for each page whether it has changed, by the ETag and the date that came with it, and appends a version of it. What has
-not changed is stored as a revisit: a record without a body, which refers to the one that has it.
+Without ``--urls``, the pages are modules of the standard library, served by a web server on this machine. Each run
+sends the stored ETag and date of each page, so that the server returns only changed pages, and appends a version of the
+page. An unchanged page is stored as a revisit: a record without a body that refers to the record with the body.
 
-Where to look: `recrawl` opens the writer and what earlier runs stored, `fetch_pages` is each task, `read_back` gives
-the revisits of the last run their bodies.
+Where to look: `recrawl` opens the writer and the stored pages, each task runs `fetch_pages`, and `read_back` reads the
+newest version of each page with its body.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ async def fetch_pages(
     writer: asyncrec.ShardedWriter,
     count: Counter[str],
 ) -> None:
-    """One of the tasks: it takes a URL, asks for the page, and writes its record."""
-    for url in urls:  # one iterator for all tasks: each takes what comes next
+    """One of the tasks: takes URLs, requests their pages, and writes the records."""
+    for url in urls:  # all tasks share one iterator: each takes the next URL
         try:
             known = await pages.conditions(stored, url)
             async with session.get(url, headers=known) as answer:
                 if pages.is_temporary(answer.status):
-                    count["temporary"] += 1  # the next run asks again
+                    count["temporary"] += 1  # the next run tries again
                     continue
                 page = await pages.from_aiohttp(answer, max_bytes=MAX_BYTES, before=known.page)
         except (aiohttp.ClientError, TimeoutError):
@@ -58,10 +58,10 @@ async def fetch_pages(
 
 
 async def recrawl(urls: Sequence[str], to: str, session: aiohttp.ClientSession) -> Counter[str]:
-    """Ask for each URL, and append a version of each page; returns how many were stored, unchanged and so on."""
+    """Request each URL and append a version of each page. Return the number of pages by outcome."""
     count: Counter[str] = Counter()
     async with AsyncExitStack() as stack:
-        # The writer first: what a killed run left on the disk is committed, and then known.
+        # Open the writer first: it commits pages that a killed run left on the disk, so that the data set has them.
         writer = await stack.enter_async_context(
             asyncrec.open_sharded_writer(
                 to, schema=pages.PAGE, key_feature="url", on_duplicate="write", compression="GZIP"
@@ -78,7 +78,7 @@ async def recrawl(urls: Sequence[str], to: str, session: aiohttp.ClientSession) 
 
 
 async def read_back(urls: Sequence[str], to: str) -> int:
-    """Read the newest version of each page with its body, and return the bytes of all bodies."""
+    """Read the newest version of each page with its body, and return the total size of the bodies."""
     size = 0
     async with asyncrec.open_dataset(to) as dataset:
         for url in urls:
@@ -89,7 +89,7 @@ async def read_back(urls: Sequence[str], to: str) -> int:
 
 
 def urls_in(path: str | None) -> list[str]:
-    """The URLs in a file, or those of the standard library."""
+    """The URLs in a file, or those of the standard library's modules."""
     if path is not None:
         return Path(path).read_text("utf-8").split()
     return [f"http://{HOST}/{each.name}" for each in sorted(LIBRARY.glob("*.py"))]
@@ -97,7 +97,7 @@ def urls_in(path: str | None) -> list[str]:
 
 @asynccontextmanager
 async def session_for(path: str | None) -> AsyncIterator[aiohttp.ClientSession]:
-    """A session that reaches the URLs."""
+    """A session for the URLs of `urls_in`, with the local site if there is no file."""
     if path is not None:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=60)) as session:
             yield session
@@ -112,13 +112,13 @@ async def run(urls: Sequence[str], path: str | None, to: str) -> None:
     print(", ".join(f"{number:,} {what}" for what, number in sorted(count.items())))
     manifest = await asyncrec.read_manifest(to)
     print(f"{to}: {manifest.records:,} records in {manifest.bytes:,} bytes")
-    print(f"the newest versions of all pages: {await read_back(urls, to):,} bytes of bodies")
+    print(f"the bodies of the newest versions: {await read_back(urls, to):,} bytes")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Crawl pages again, and store the bodies of those that have changed.")
     parser.add_argument("--to", default="demo-data/recrawled", help="the data set: a folder and a name")
-    parser.add_argument("--urls", metavar="FILE", help="a file with a URL in each line")
+    parser.add_argument("--urls", metavar="FILE", help="a file with one URL per line")
     options = parser.parse_args(arguments)
     try:
         asyncio.run(run(urls_in(options.urls), options.urls, options.to))

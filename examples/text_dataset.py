@@ -1,9 +1,9 @@
-"""A data set of real text: the docstrings of Python's standard library, in two splits.
+"""Write the docstrings of Python's standard library as a text data set with two splits.
 
     python examples/text_dataset.py [FOLDER]
 
-The generator is an ordinary function. It parses source files in a worker thread, so the event loop stays free. Each
-module goes to one split as a whole, so that training sees nothing of a test module.
+The generator is an ordinary function. It parses source files in a worker thread, which keeps the event loop free. All
+docstrings of a module are in the same split, so that no test module is seen in training.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MODULES = 80
 
 
 def docstrings(split: str, library: Path, modules: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every docstring of the split's modules: a key, and what is known of it."""
+    """Every docstring in the modules of the split: a key, and the features."""
     for path in sorted(library.glob("*.py"))[:modules]:
         if (crc32(path.name.encode()) % 5 == 0) != (split == "test"):
             continue

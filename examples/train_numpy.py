@@ -1,13 +1,13 @@
-"""Train a small model on the pages of the demo: which package of the standard library is a file from, by its bytes?
+"""Train a small model on the demo's pages: it guesses the package of a standard library file from the file's bytes.
 
     make demo && python examples/train_numpy.py           # on demo-data/pages
     python examples/train_numpy.py --data FOLDER/NAME     # any data set with `url`, `package` and `content`
 
-Without the demo's data, a small data set is made first, from the library of this Python. The model is softmax
-regression on a histogram of the 256 byte values, in NumPy alone. It is not a good classifier, but it does much better
+Without the demo's data, it first creates a small data set from your Python's standard library. The model is softmax
+regression on a histogram of the 256 byte values, in pure NumPy. It is not a good classifier, but it does much better
 than chance.
 
-Where to look: `train` draws batches in a fresh order each epoch, `features_of` is the model's whole view of a page.
+Where to look: `train` draws batches in a new order each epoch, and `features_of` computes the features of a page.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from numpy.typing import NDArray
 import asyncrec
 from asyncrec import blocking, pages
 
-PACKAGES = 6  # so many classes: the packages with the most pages
+PACKAGES = 6  # the number of classes: the packages with the most pages
 BATCH = 64
 EPOCHS = 20
-LEARNING_RATE = 5.0  # at first; it falls to nothing
-MOST_FILES = 60  # of a package, in the data set that is made here
+LEARNING_RATE = 5.0  # decreases linearly to almost 0
+MOST_FILES = 60  # per package, in the data set that `make_pages` creates
 
-PAGE = asyncrec.Schema({**pages.PAGE.features, "package": asyncrec.FixedLen((), "str")})  # as the demo stores it
+PAGE = asyncrec.Schema({**pages.PAGE.features, "package": asyncrec.FixedLen((), "str")})  # the demo's schema
 READ = asyncrec.Schema({name: PAGE.features[name] for name in ("url", "package", "content")}, allow_extra=True)
 
 Floats = NDArray[np.float32]
 
 
 def make_pages(to: str) -> None:
-    """A small data set of pages: the sources of the standard library, by package."""
+    """Write the source files of the standard library as a small data set of pages, each with its package."""
     library = Path(sysconfig.get_paths()["stdlib"])
     with blocking.open_sharded_writer(
         to, max_shard_bytes=1 << 20, schema=PAGE, key_feature="url", mode="new"
@@ -51,25 +51,25 @@ def make_pages(to: str) -> None:
 
 
 def features_of(content: bytes) -> Floats:
-    """float32 (256,): how often each byte value occurs, as the square root of its share; the squares add up to 1."""
+    """float32 (256,): the square root of each byte value's relative frequency. The squares add up to 1."""
     counts = np.bincount(np.frombuffer(content, np.uint8), minlength=256)
     return np.sqrt(counts / max(1, len(content)), dtype=np.float32)
 
 
 def is_test(url: str) -> bool:
-    """One page in five, the same ones in each run: by a hash of its URL."""
+    """Whether a page is a test page: one in five, chosen by a hash of the URL, so that all runs choose the same."""
     return blake2b(url.encode(), digest_size=1).digest()[0] < 51
 
 
 class Task:
-    """What is to be learned: the packages, and the arrays that a batch of records becomes."""
+    """The classification task: the packages, and the conversion of records to arrays."""
 
     def __init__(self, packages: Sequence[str]) -> None:
         self.packages = list(packages)
         self._labels = {package: label for label, package in enumerate(packages)}
 
     def arrays(self, records: Sequence[bytes], *, test: bool) -> tuple[Floats, NDArray[np.int64]]:
-        """float32 (n, 256) and int64 (n,): features and labels of the packages' records, to learn or to test."""
+        """float32 (n, 256) and int64 (n,): features and labels of the test pages, or of the training pages."""
         columns = READ.decode_batch(records)
         chosen = [
             (features_of(content), self._labels[package])
@@ -81,7 +81,7 @@ class Task:
 
 
 def find_task(dataset: blocking.Dataset) -> tuple[Task, Counter[str]]:
-    """The packages with the most pages, and how many each has."""
+    """The packages with the most pages, and their numbers of pages."""
     with dataset.shuffled() as stream:
         counts = Counter(
             package for records in stream.batches(BATCH) for package in READ.decode_batch(records)["package"]
@@ -91,7 +91,7 @@ def find_task(dataset: blocking.Dataset) -> tuple[Task, Counter[str]]:
 
 
 def scores(features: Floats, weights: Floats) -> Floats:
-    """float32 (n, classes): log probabilities."""
+    """float32 (n, classes): the log probabilities."""
     raw = features @ weights[:-1] + weights[-1]
     raw -= raw.max(axis=1, keepdims=True)
     logs: Floats = raw - np.log(np.exp(raw).sum(axis=1, keepdims=True))
@@ -99,8 +99,8 @@ def scores(features: Floats, weights: Floats) -> Floats:
 
 
 def train(dataset: blocking.Dataset, task: Task, counts: Counter[str], weights: Floats, epoch: int) -> float:
-    """One epoch of gradient descent on ``weights``, float32 (257, classes), in place; returns the mean loss."""
-    # Packages differ much in size: each counts the same.
+    """Run one epoch of gradient descent on ``weights``, float32 (257, classes), in place. Return the mean loss."""
+    # The sizes of packages differ widely: weight each package equally.
     importance = np.array([1 / counts[package] for package in task.packages], np.float32)
     importance /= importance.mean()
     rate = LEARNING_RATE * (1 - epoch / EPOCHS)
@@ -122,7 +122,7 @@ def train(dataset: blocking.Dataset, task: Task, counts: Counter[str], weights: 
 
 
 def accuracy(dataset: blocking.Dataset, task: Task, weights: Floats) -> tuple[float, float]:
-    """On pages that were not learned from: the model's accuracy, the mean of its packages' own; and a guess's."""
+    """The accuracy on test pages, averaged over the packages, and the accuracy of random guesses."""
     right, all_ = np.zeros(len(task.packages)), np.zeros(len(task.packages))
     with dataset.shuffled() as stream:
         for records in stream.batches(BATCH):
@@ -135,7 +135,7 @@ def accuracy(dataset: blocking.Dataset, task: Task, weights: Floats) -> tuple[fl
 
 def main(arguments: Sequence[str] | None = None) -> float:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--data", metavar="URL", help="the data set: folder and name (demo-data/pages, if it is there)")
+    parser.add_argument("--data", metavar="URL", help="the data set: folder and name (demo-data/pages if it exists)")
     path = parser.parse_args(arguments).data or find_data()
     with blocking.open_dataset(path) as dataset:
         task, counts = find_task(dataset)
@@ -146,15 +146,15 @@ def main(arguments: Sequence[str] | None = None) -> float:
             if epoch % 5 == 4:
                 print(f"epoch {epoch + 1:2}: loss {loss:.3f}")
         reached, chance = accuracy(dataset, task, weights)
-    print(f"accuracy on pages not seen, the mean over packages: {reached:.0%}; by chance {chance:.0%}")
+    print(f"accuracy on unseen pages, mean over packages: {reached:.0%}; by chance {chance:.0%}")
     return reached
 
 
 def find_data(folder: str = "demo-data") -> str:
-    """The demo's pages, or else a small data set of our own, made unless it is there."""
+    """The path of the demo's pages, or of a small data set that is created if it does not exist."""
     for name in ("pages", "library"):
         try:
-            if blocking.read_manifest(f"{folder}/{name}").schema == PAGE.to_json():  # not those of an older demo
+            if blocking.read_manifest(f"{folder}/{name}").schema == PAGE.to_json():  # skip pages of an older demo
                 return f"{folder}/{name}"
         except asyncrec.ObjectNotFoundError:
             continue

@@ -1,9 +1,9 @@
-"""`train_numpy.py` with PyTorch: the same pages and features, by a DataLoader with two workers.
+"""`train_numpy.py` with PyTorch: the same pages and features, from a DataLoader with two workers.
 
-    pip install '.[torch]'                  # in a checkout; `make demo` makes the pages
+    pip install '.[torch]'                  # in a checkout; `make demo` writes the pages
     python examples/train_torch.py
 
-Each worker opens the data set itself and takes its share of the batches: no page comes twice in an epoch.
+Each worker opens the data set and takes its share of the batches, so no page occurs twice in an epoch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORKERS = 2
 
 
 class ToTensors:
-    """A batch of records as tensors: float32 (n, 256) and int64 (n,). A class, so that it can be sent to a worker."""
+    """Converts records to tensors: float32 (n, 256) and int64 (n,). A class, so that a worker can receive it."""
 
     def __init__(self, task: Task, *, test: bool) -> None:
         self._task = task
@@ -37,7 +37,7 @@ class ToTensors:
 
 def main(path: str) -> float:
     with blocking.open_dataset(path) as dataset:
-        manifest = dataset.manifest  # all workers and epochs read this snapshot
+        manifest = dataset.manifest  # a snapshot that all workers and epochs read
         task, _ = find_task(dataset)
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(256, 64), nn.ReLU(), nn.Linear(64, PACKAGES))
@@ -61,7 +61,7 @@ def main(path: str) -> float:
         for features, labels in DataLoader(unseen, batch_size=None):
             right += int((model(features).argmax(dim=1) == labels).sum())
             seen += len(labels)
-    print(f"accuracy on {seen} pages not seen: {right / seen:.0%}")
+    print(f"accuracy on {seen} unseen pages: {right / seen:.0%}")
     return right / seen
 
 

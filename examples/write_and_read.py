@@ -1,8 +1,8 @@
-"""Write a data set with several tasks, and read it back: the smallest complete program.
+"""Write a data set from several tasks, and read it back: the smallest complete program.
 
     python examples/write_and_read.py [FOLDER]
 
-On asyncio; ``anyio.run(main, folder, backend="trio")`` runs the same on trio.
+It runs on asyncio. ``anyio.run(main, folder, backend="trio")`` runs it on trio.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RECORDS = 10_000
 
 
 async def produce(writer: asyncrec.ShardedWriter, task: int) -> None:
-    """Every ``TASKS``-th record. `write` waits only when the writer holds as much as it may."""
+    """Write every ``TASKS``-th record. `write` waits only while the writer's memory is full."""
     for number in range(task, RECORDS, TASKS):
         await writer.write(hashlib.sha256(b"%d" % number).digest() * 8, key=str(number))
 

@@ -73,7 +73,7 @@ async def main():
         async for record in reader:
             found.append(record)
     assert found == records
-    # What has records at hand, or a task that stayed with the parent.
+    # Streams that have buffered records, or a task that exists only in the parent.
     paths = await asyncrec.list_shards(FOLDER + "/pages")
     async with asyncrec.interleave(paths) as stream:
         await anext(stream)

@@ -1,6 +1,6 @@
 """tensorboardX's record writer: ``from asyncrec.compat.tensorboardx import RecordWriter``.
 
-The names and their behaviour are those of ``tensorboardX.record_writer``. `install` replaces the functions of an
+The names and their behaviour are the same as in ``tensorboardX.record_writer``. `install` replaces the functions of an
 installed tensorboardX, so that its ``SummaryWriter`` writes through this module.
 
 Local files grow in place, with all flushed records visible, so that TensorBoard can follow them. They are written

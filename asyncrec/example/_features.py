@@ -1,8 +1,8 @@
 """The protobuf messages, and helpers that each return a Feature.
 
-The messages are those of tf.train under asyncrec's own package name (see ``proto/example.proto``). They have the same
-encoding as TensorFlow's, and one process can use both. The helpers, which are named as in TensorFlow's tutorial, make
-the features of a message:
+The messages are copies of tf.train's under asyncrec's own package name (see ``proto/example.proto``). They have the
+same encoding as TensorFlow's, and one process can use both. The helpers, which are named as in TensorFlow's tutorial,
+make the features of a message:
 
     Example(features=Features(feature={"label": int64_feature(3), "emb": float_list_feature(array)}))
 

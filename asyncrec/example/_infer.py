@@ -1,7 +1,7 @@
 """Infer the entries of a schema from records that it must decode.
 
-The inferred types are those of an Example: int64, float32 and bytes. Records do not show whether their writer converted
-values from other types.
+The inferred types are the three types of an Example: int64, float32 and bytes. Records do not show whether their writer
+converted values from other types.
 """
 
 from __future__ import annotations

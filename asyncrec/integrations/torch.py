@@ -222,7 +222,7 @@ class ShuffledDataset(StreamDataset):
     def set_epoch(self, epoch: int) -> None:
         """Choose the order of the next iteration. Call this in the main process before the iteration.
 
-        The default epoch is 0 or that of the loaded state.
+        The default is 0, or the epoch of the loaded state.
 
         Raises:
             ValueError: ``epoch`` is negative, or `load_stream_state` has loaded a state of another epoch and no

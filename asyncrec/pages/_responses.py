@@ -30,7 +30,7 @@ _HTTPX = {"GZipDecoder": "gzip", "DeflateDecoder": "deflate", "BrotliDecoder": "
 async def from_aiohttp(response: Any, *, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
     """Make a page from an `aiohttp.ClientResponse`. Read the body if it has not been read.
 
-    ``max_bytes`` and ``features``, including ``before``, are those of `page`, as in all functions of this module.
+    For ``max_bytes`` and ``features``, including ``before``, see `page`. This applies to all functions of this module.
 
     With ``max_bytes``, reading stops at most one chunk beyond the limit, and the connection is closed. Only the page
     then has the content, so ``response.text()`` returns no text for a body that this function has read.
@@ -116,7 +116,7 @@ async def from_httpx(response: Any, *, max_bytes: int | None = None, **features:
 def from_scrapy(response: Any, *, request: Any = None, max_bytes: int | None = None, **features: Any) -> dict[str, Any]:
     """Make a page from a `scrapy.http.Response` and its request, by default ``response.request``.
 
-    After redirects, the URL is the first of ``redirect_urls`` in the request's meta, but the method is that of the last
+    After redirects, the URL is the first of ``redirect_urls`` in the request's meta, but the method comes from the last
     request, because Scrapy does not keep the first one's. Pass ``url`` and ``method`` if a POST may have been
     redirected, or if a spider passes the meta of responses on to other requests. The plugin for Scrapy does so.
     """

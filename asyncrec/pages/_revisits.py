@@ -5,9 +5,9 @@ becomes a revisit if the server reports no change (304) or if the body is the sa
 the URL and the date of the page that has the body. A revisit of a revisit also refers to the page that has the body, so
 every body is one look-up away.
 
-A 304 has no description of its body, such as the status and most headers. They are those of the stored version. If that
-version is the page with the body, `resolved` takes them from there. If it is a page with the same body as an older one,
-the older one may have a different description, so the 304 is stored with the version's own.
+A 304 has no description of its body, such as the status and most headers. The stored version has them. If that version
+is the page with the body, `resolved` takes them from there. If it is a page with the same body as an older one, the
+older one may have a different description, so the 304 is stored with the version's own.
 """
 
 from __future__ import annotations

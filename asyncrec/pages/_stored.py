@@ -120,8 +120,8 @@ async def resolve(
     """Return a page with its body, or a list of pages with their bodies.
 
     A revisit is returned as the page that was crawled, as if it had been stored whole. Any other page is returned
-    unchanged. For a 304, the status, the headers and the features of the body are those of the version that the server
-    has confirmed, except for headers that the 304 has updated.
+    unchanged. For a 304, the status, the headers and the features of the body come from the version that the server has
+    confirmed, except for headers that the 304 has updated.
 
     Args:
         dataset: an open `Dataset` that has the body: the page's own data set, or several opened as one by a pattern.
@@ -185,7 +185,7 @@ class _Search:
         elif same_body:
             self.found = self.found or page  # the date differs; a version with the right date may follow
         elif same_date and page["record_id"]:
-            # In a web archive from a different tool, the digest may be that of the compressed body as it was sent.
+            # In a web archive from a different tool, the digest may describe the compressed body as it was sent.
             self._others.append(page)
 
     async def look_elsewhere(self, contents: _Keys) -> None:

@@ -158,7 +158,7 @@ async def located_folder(
 
     The prefix is ``""``, or ends with a slash.
 
-    The arguments and errors are those of `located`.
+    For the arguments and errors, see `located`.
     """
     # Locate a file in the folder, so that a local folder itself becomes the storage's root.
     async with located(join(os.fspath(path), "_"), storage=storage, storage_options=storage_options) as (opened, key):

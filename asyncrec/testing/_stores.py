@@ -1,8 +1,8 @@
 """`LaxStorage`: an in-memory storage that breaks the contract in the same ways as some real stores.
 
-Ceph 16 honours the condition of a put, but ignores that of a multipart completion. Some S3-compatible servers ignore
-both. A gateway that crashes loses the response to a request that took effect. S3 listings could be stale until 2020.
-Code that uses `Storage` is correct only if it also works on all of these::
+Ceph 16 honours the condition of a put, but ignores the condition of a multipart completion. Some S3-compatible servers
+ignore both. A gateway that crashes loses the response to a request that took effect. S3 listings could be stale until
+2020. Code that uses `Storage` is correct only if it also works on all of these::
 
     store = LaxStorage()                                  # like Ceph: only a body shorter than a chunk is exclusive
     store = LaxStorage(honours="nothing")                 # the last writer wins, exclusive or not

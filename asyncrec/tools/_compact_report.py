@@ -15,7 +15,7 @@ class CompactReport:
     Attributes:
         joined: the number of shards that were joined; ``into`` is the number of new shards. With ``dry_run``, both are
             planned numbers.
-        bytes: the total size of the shards that were joined; ``rewritten`` is that of the new shards.
+        bytes: the total size of the shards that were joined; ``rewritten`` is the total size of the new shards.
         duplicates: the number of records left out because another record with the same key was committed earlier or,
             with ``newest``, is newer.
         commits: the number of commits that replaced shards.

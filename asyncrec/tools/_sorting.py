@@ -1,6 +1,6 @@
 """`Sorter` sorts records for `reshard` and `compact` with a `HashShuffler`. Records' sort keys are called places.
 
-All methods except those of `Sorted` block.
+All methods block, except the methods of `Sorted`.
 """
 
 from __future__ import annotations

@@ -165,7 +165,7 @@ async def open_tail(
     storage: Storage | None = None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> AsyncIterator[TailStream]:
-    """Iterate over those of the last ``records`` records of ``path`` that meet all conditions of ``where``.
+    """Iterate over the records that meet all conditions of ``where`` among the last ``records`` records of ``path``.
 
     With ``follow``, the stream does not end, and also yields records that are committed to the data set later, in the
     order of their commits.

@@ -93,7 +93,7 @@ async def verify(
             number of processors that this process may use, but at least 8 for a remote store. The report is the same
             for any number.
         adopt: add intact shards that no manifest lists to their data set.
-        delete: delete orphans instead, even those of a data set without a commit.
+        delete: delete orphans instead, even in a data set without a commit.
         min_age: the minimum age, in seconds, of orphans to adopt or delete. Orphans of a job that has not ended are
             left to `asyncrec.recover` regardless of age.
         max_record_bytes: as for `asyncrec.open_reader`; longer records that a manifest allows are read in any case.

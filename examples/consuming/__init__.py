@@ -1,1 +1,1 @@
-"""What the example of a consumer has beside it."""
+"""A stand-in for Kafka, for the consumer example."""

@@ -1,11 +1,11 @@
-"""Kafka without a network: a broker, and consumers whose methods have the names that aiokafka gives them.
+"""Kafka without a network: a broker, and a consumer with the method names of aiokafka.
 
-It does what a consumer has to stand, and a seed decides when:
+It causes the trouble that a consumer must cope with. A seed decides when:
 
-- messages come again: from the committed offset or some messages before it, and at random the last ones once more;
-- a consumer that comes, leaves or dies begins a rebalance. As in aiokafka, all partitions are revoked, then assigned
-  anew; a background task calls the listener, and `AIOKafkaConsumer.getmany` waits meanwhile;
-- a consumer may be evicted and not know of it for a while (a zombie): it reads on, and only its `commit` fails.
+- Messages are delivered again, from the committed offset or slightly before it, and occasionally during a read.
+- A consumer that joins, leaves or dies starts a rebalance. As in aiokafka, all partitions are revoked and then
+  reassigned. A background task calls the listener, and `AIOKafkaConsumer.getmany` waits until it has finished.
+- An evicted consumer may not notice for a while (a zombie). It keeps reading, and only its `commit` fails.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class ConsumerRecord(NamedTuple):
 
 
 class CommitFailedError(Exception):
-    """The partitions may be another consumer's by now."""
+    """The partitions may belong to another consumer by now."""
 
 
-Message = Callable[[TopicPartition, int], bytes]  # what a message holds
+Message = Callable[[TopicPartition, int], bytes]  # returns the content of a message
 Polled = dict[TopicPartition, list[ConsumerRecord]]
 
 
@@ -42,15 +42,16 @@ class Broker:
     """The partitions of some topics, and one group of consumers.
 
     Attributes:
-        ends: of each partition, how many messages it has by now; `produce` adds some.
-        committed: of each partition, the offset that was committed last.
-        repeated, zombies: how many messages came again, and how many consumers were evicted at random.
+        ends: the number of messages in each partition; `produce` adds some.
+        committed: the last committed offset of each partition.
+        repeated: the number of messages that were delivered again.
+        zombies: the number of consumers that were evicted at random.
     """
 
     def __init__(
         self, partitions: Mapping[str, int], message: Message, *, seed: int, repeats: float = 0.2, evicts: float = 0.0
     ) -> None:
-        """``repeats``: the chance that messages come again. ``evicts``: that a heartbeat evicts some consumer."""
+        """``repeats``: the chance that messages are delivered again. ``evicts``: that a heartbeat evicts a consumer."""
         self.ends = {TopicPartition(topic, n): 0 for topic, count in partitions.items() for n in range(count)}
         self.committed = dict.fromkeys(self.ends, 0)
         self.repeated = self.zombies = 0
@@ -60,7 +61,7 @@ class Broker:
         self._members: set[str] = set()
         self._waiting: set[str] = set()  # members that have joined the next generation
         self._assigned: dict[str, list[TopicPartition]] = {}  # empty during a rebalance
-        self._unaware: dict[str, int] = {}  # zombies, and how many of their heartbeats tell them nothing
+        self._unaware: dict[str, int] = {}  # for each zombie, the heartbeats that still succeed
 
     async def call(self, method: str, *arguments: Any) -> Any:
         await anyio.lowlevel.checkpoint()
@@ -71,7 +72,7 @@ class Broker:
             self.ends[partition] += self._rng.randint(0, most)
 
     def join(self, member: str, generation: int) -> tuple[int, list[TopicPartition]] | None:
-        """Join the generation behind this one; returns its number and what is assigned, or `None`: ask again."""
+        """Join the next generation. Return its number and the assigned partitions, or `None` until all have joined."""
         if self._generation > generation and member in self._assigned:
             return self._generation, self._assigned[member]
         self._members.add(member)
@@ -85,14 +86,14 @@ class Broker:
         return None
 
     def evict(self, member: str) -> None:
-        """Take a member out of the group. If it lives, it learns that later."""
+        """Remove a member from the group. If it is alive, it learns of this later."""
         self._members.discard(member)
         self._waiting.discard(member)
         self._assigned = {}
         self._unaware[member] = self._rng.randint(0, 20)
 
     def heartbeat(self, member: str, generation: int) -> bool:
-        """Whether a member needs not join anew, as far as it learns."""
+        """Whether a member can continue without joining again, as far as the broker tells it."""
         if self._members and self._rng.random() < self._evicts:
             self.evict(self._rng.choice(sorted(self._members)))
             self.zombies += 1
@@ -102,7 +103,7 @@ class Broker:
         return member in self._assigned and generation == self._generation
 
     def begin(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where a consumer begins to read them."""
+        """The offset at which a consumer begins to read each partition."""
         return {partition: self._again(self.committed[partition]) for partition in partitions}
 
     def fetch(self, positions: dict[TopicPartition, int], most: int) -> Polled:
@@ -127,7 +128,7 @@ class Broker:
 
 
 class AIOKafkaConsumer:
-    """A member of the group; ``bootstrap_servers`` is a `Broker`, or calls one that is in another process."""
+    """A member of the group. ``bootstrap_servers`` is a `Broker`, or a client of one in another process."""
 
     def __init__(self, *, bootstrap_servers: Any, client_id: str, heartbeat_interval_ms: int = 3000) -> None:
         self._call, self._member = bootstrap_servers.call, client_id
@@ -174,7 +175,7 @@ class AIOKafkaConsumer:
         async with self._rebalancing:
             asked = dict(self._positions)
         found = await self._call("fetch", asked, max_records)
-        # What was sought or assigned anew meanwhile is not returned.
+        # Leave out partitions that were reassigned, or moved by `seek`, in the meantime.
         current = {each: messages for each, messages in found.items() if self._positions.get(each) == asked[each]}
         for partition, messages in current.items():
             self._positions[partition] = messages[-1].offset + 1

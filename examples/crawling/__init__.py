@@ -1,1 +1,1 @@
-"""What a crawler needs beside asyncrec; `crawl_site.py`, next to this folder, puts it together."""
+"""The parts of a crawler other than asyncrec. `crawl_site.py`, next to this folder, combines them."""

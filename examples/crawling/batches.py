@@ -1,6 +1,6 @@
-"""Class-balanced batches of the crawled pages: each of some packages, as many pages of each, however unequal they are.
+"""Class-balanced batches of the crawled pages: each has the same number of pages from each of a few packages.
 
-This is what a model would be trained on; here the batches are only shown.
+A model would be trained on such batches; this example only prints them.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ PAGES = 2  # of each package
 
 
 async def show_balanced_batches(dataset_path: str) -> None:
-    """Draw the first batches of one order, and print them as a table.
+    """Draw the first few batches, and print them as a table.
 
-    Entering the sampler reads the package of every page, once: it is kept beside the data set's index.
+    Entering the sampler reads the package of every page. The result is cached beside the data set's index.
     """
     async with asyncrec.open_dataset(dataset_path) as dataset:
         schema = dataset.schema
@@ -29,7 +29,7 @@ async def show_balanced_batches(dataset_path: str) -> None:
         async with asyncrec.ClassBalancedSampler(dataset, 1, PAGES, class_feature="package") as sampler:
             packages = len(sampler.classes)
         table = Table(title=f"Balanced batches, of {packages:,} packages", title_justify="left", box=box.SIMPLE_HEAD)
-        table.caption, table.caption_justify = "A package with one page gives it twice.", "left"
+        table.caption, table.caption_justify = "If a package has one page, the batch repeats it.", "left"
         for name in ("Batch", "Package", "Pages"):
             table.add_column(name, overflow="fold")
         wide = min(PACKAGES, packages)

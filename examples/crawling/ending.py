@@ -1,4 +1,4 @@
-"""Ending a run before its time: Ctrl-C and SIGTERM become cancellation, in the place where it does no harm."""
+"""Stop a run early: Ctrl-C and SIGTERM cancel a scope in which cancellation is safe."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from anyio.abc import TaskStatus
 
 
 class Ending:
-    """The first signal cancels the scope in use, so that the contexts around it end cleanly; the second everything.
+    """The first signal cancels the current scope, so that the contexts around it end cleanly. The second cancels all.
 
-    ``await task_group.start(ending.listen, task_group.cancel_scope)`` begins to listen.
+    ``await task_group.start(ending.listen, task_group.cancel_scope)`` starts listening.
 
     Attributes:
-        signal: the first that came.
-        at_once: a second came, and nothing was waited for.
+        signal: the first signal received.
+        at_once: whether a second signal ended the run immediately.
     """
 
     def __init__(self) -> None:
@@ -24,14 +24,14 @@ class Ending:
         self._scope = anyio.CancelScope()
 
     def scope(self) -> anyio.CancelScope:
-        """The scope that the first signal cancels from now on; cancelled already if the signal has come."""
+        """A new current scope for the first signal to cancel. It is already cancelled if that signal has arrived."""
         self._scope = anyio.CancelScope()
         if self.signal is not None:
             self._scope.cancel()
         return self._scope
 
     async def listen(self, everything: anyio.CancelScope, *, task_status: TaskStatus[None]) -> None:
-        """Wait for signals until cancelled. A third Ctrl-C finds Python's own handler: it ends the process."""
+        """Wait for signals until cancelled. A third Ctrl-C reaches Python's own handler, which ends the process."""
         with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             task_status.started()
             async for number in signals:

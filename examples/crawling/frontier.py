@@ -1,4 +1,4 @@
-"""Which URL comes next, and when the crawl is over."""
+"""Choose the next URL, and detect the end of the crawl."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable
 
 import anyio
 
-MAX_WAITING = 200_000  # URLs kept for later, some 30 MB; links beyond them are dropped, and found again by the next run
+MAX_WAITING = 200_000  # queued URLs, about 30 MB; further links are dropped, and the next run finds them again
 
 
 class Frontier:
-    """The URLs still to be visited, in the order in which they were found; shared by the tasks of one event loop.
+    """The queue of URLs to visit, in the order in which they were found. The tasks of one event loop share it.
 
     Args:
-        limit: how many pages there shall be at most; URLs that gave no page do not count.
-        wanted: whether a URL is to be visited at all; asked once for each.
+        limit: the maximum number of pages. URLs without a page do not count.
+        wanted: returns whether to visit a URL. It is called once for each URL.
     """
 
     def __init__(self, *, limit: int, wanted: Callable[[str], bool]) -> None:
@@ -27,7 +27,7 @@ class Frontier:
         self._news = anyio.Event()
 
     def add(self, urls: Iterable[str]) -> None:
-        """Take in URLs. Those seen before, or not wanted, are left out."""
+        """Add URLs to the queue, except those already seen and those not wanted."""
         for url in urls:
             if url not in self._seen and len(self._waiting) < MAX_WAITING:
                 self._seen.add(url)
@@ -35,9 +35,9 @@ class Frontier:
                     self._waiting.append(url)
 
     async def take(self) -> str | None:
-        """The next URL, or `None` when the crawl is over: none waits and no task is at work, or the limit is reached.
+        """The next URL, or `None` at the end: the queue is empty and no task is working, or the limit is reached.
 
-        Every URL taken has to be reported `done`, or the others wait for its links for ever.
+        Call `done` for every URL taken. Otherwise the other tasks wait forever for its links.
         """
         while self._at_work and (not self._waiting or self._at_work >= self._limit):
             await self._news.wait()
@@ -47,7 +47,7 @@ class Frontier:
         return self._waiting.popleft()
 
     def done(self, *, links: Iterable[str] = (), had: bool) -> None:
-        """A URL that was taken is dealt with: the page was ``had`` or not, and led to ``links``."""
+        """Report that a URL is finished: whether its page was fetched (``had``), and the ``links`` in it."""
         self.add(links)
         self._limit -= had
         self._at_work -= 1

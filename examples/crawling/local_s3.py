@@ -1,10 +1,10 @@
-"""An S3 store on this machine, for as long as a context lasts: moto's server, in a process of its own on a free port.
+"""An S3 store on this machine while a context is open: moto's server, in a separate process on a free port.
 
     with running_s3("crawl") as environment:
         subprocess.run(["aws", "s3", "ls", "s3://crawl"], env=environment)
 
-It holds everything in memory and checks no credentials: good for trying things out, and for tests. It ends when its
-standard input ends, which the operating system ensures even if this process is killed: no server is left behind.
+It keeps everything in memory and checks no credentials, which suits experiments and tests. The server exits when its
+standard input is closed. The operating system closes it even if this process is killed, so no server is left behind.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SECONDS_TO_END = 5
 
 
 def serve() -> None:
-    """Serve until standard input ends; the port is the first line of standard output."""
+    """Serve until standard input is closed. The first line of standard output is the port."""
     from moto.server import ThreadedMotoServer
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; who uses it decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the parent decides
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
     server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
     server.start()
@@ -36,11 +36,12 @@ def serve() -> None:
 
 @contextmanager
 def running_s3(*buckets: str) -> Iterator[dict[str, str]]:
-    """The environment variables by which the AWS SDKs, and asyncrec, find the store; of this process's, nothing that
-    could lead them elsewhere is left in.
+    """Run the store with these buckets; yields an environment in which asyncrec and the AWS SDKs use it.
+
+    It is this process's environment without its own ``AWS_*`` variables, which could lead to another store.
 
     Raises:
-        RuntimeError: the server did not come up.
+        RuntimeError: the server did not start.
     """
     with subprocess.Popen([sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
@@ -48,7 +49,7 @@ def running_s3(*buckets: str) -> Iterator[dict[str, str]]:
         try:
             line = process.stdout.readline()
             if not line.strip().isdigit():
-                raise RuntimeError(f"the local S3 server did not come up; it said {line!r}")
+                raise RuntimeError(f"the local S3 server did not start; it printed {line!r}")
             endpoint = f"http://127.0.0.1:{int(line)}"
             direct = build_opener(ProxyHandler({}))
             for bucket in buckets:

@@ -1,11 +1,11 @@
-"""A web site to crawl without a network: a folder, served by a process of its own on a free loopback port.
+"""A web site to crawl without a network: a folder, served by a separate process on a free loopback port.
 
     async with served_folder(folder) as port:
         session = aiohttp.ClientSession(connector=connector_to("python.localhost", port))
 
-The process runs the standard library's ``http.server``. It ends when its standard input ends, which the operating
-system ensures even if the crawler is killed: no server is left behind. `connector_to` gives the site a name that stays
-the same from run to run, whatever port was free, so that a page has the same URL, and the same key, each time.
+The process runs the standard library's ``http.server``. It exits when its standard input is closed. The operating
+system closes it even if the crawler is killed, so no server is left behind. `connector_to` gives the site a fixed host
+name, whichever port is free, so that each page has the same URL, and the same key, in every run.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ SECONDS_TO_END = 5
 class _Handler(SimpleHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # one connection carries many pages
     disable_nagle_algorithm = (
-        True  # headers and body are two writes; the second would wait 40 ms for an acknowledgement
+        True  # otherwise the body, a second write, waits 40 ms for the acknowledgement of the headers
     )
 
     def log_message(self, format: str, *args: object) -> None:
-        """Stay quiet: the screen belongs to the crawler."""
+        """Log nothing: the crawler uses the screen."""
 
 
 class _Server(ThreadingHTTPServer):
-    request_queue_size = 64  # the default, 5, drops some of 16 connections made at once; they are tried again after 1 s
+    request_queue_size = 64  # the default, 5, drops some of 16 simultaneous connections; each is retried after 1 s
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A crawler that hangs up in the middle of a page is no error of the server's."""
+        """Ignore a crawler that disconnects in the middle of a page: that is not an error in the server."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
 
 def serve(folder: Path) -> None:
-    """Serve ``folder`` until standard input ends; the port is the first line of standard output."""
+    """Serve ``folder`` until standard input is closed. The first line of standard output is the port."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the crawler decides
     with _Server(("127.0.0.1", 0), partial(_Handler, directory=str(folder))) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -61,13 +61,13 @@ def serve(folder: Path) -> None:
 
 @asynccontextmanager
 async def served_folder(folder: Path) -> AsyncIterator[int]:
-    """The port at which ``folder`` is served; the server is gone when the context is left, however it is left.
+    """Serve ``folder`` while the context is open; yields the port.
 
     Raises:
-        RuntimeError: the server did not come up.
+        RuntimeError: the server did not start.
     """
     command = [sys.executable, __file__, str(folder)]
-    # In a session of its own: Ctrl-C, which reaches all of a terminal's, would end it before it could ignore that.
+    # A separate session: otherwise, Ctrl-C in the terminal could end the server before it ignores SIGINT.
     opening = anyio.open_process(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, start_new_session=True
     )
@@ -91,11 +91,11 @@ async def _first_number(stream: ByteReceiveStream) -> int:
             line += await stream.receive(64)
         return int(line)
     except (anyio.EndOfStream, ValueError):
-        raise RuntimeError(f"the local web server did not come up; it said {line!r}") from None
+        raise RuntimeError(f"the local web server did not start; it printed {line!r}") from None
 
 
 class _OneHost(AbstractResolver):
-    """Finds one host name, at one loopback port, and no other."""
+    """Resolves a single host name to a loopback port, and refuses all others."""
 
     def __init__(self, host: str, port: int) -> None:
         self._host, self._port = host, port
@@ -110,11 +110,11 @@ class _OneHost(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is held."""
+        """There is nothing to close."""
 
 
 def connector_to(host: str, port: int) -> aiohttp.TCPConnector:
-    """A connector that reaches ``http://host/`` at ``127.0.0.1:port``. Call it on a running event loop."""
+    """A connector that connects to ``127.0.0.1:port`` for ``http://host/``. Call it inside a running event loop."""
     return aiohttp.TCPConnector(resolver=_OneHost(host, port))
 
 

@@ -1,7 +1,7 @@
-"""What a person sees of the crawl: a progress bar while it runs, a table when it is done.
+"""The output of the crawl: a progress bar while it runs, and a table at the end.
 
-The bar goes to standard error, and only to a terminal; the table goes to standard output. All that is known here of
-asyncrec is the shape of a shard: ``path``, ``records`` and ``bytes``.
+The bar is written to standard error if that is a terminal, the table to standard output. The only part of asyncrec that
+this module relies on is the attributes of a shard: ``path``, ``records`` and ``bytes``.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from rich.filesize import decimal
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
 from rich.table import Table
 
-HEARTBEAT = 0.005  # seconds: short against the 20 ms that would be noticed, long enough to cost nothing
+HEARTBEAT = 0.005  # seconds: much shorter than a noticeable delay of 20 ms, and long enough to cost almost nothing
 SHARDS_SHOWN = 12
 
 
 class Shard(Protocol):
-    """What is shown of a shard."""
+    """The attributes of a shard that are shown."""
 
     @property
     def path(self) -> str: ...
@@ -40,16 +40,17 @@ class Shard(Protocol):
 
 @dataclass
 class Tally:
-    """What this run did so far; filled by the crawl, shown by the screen.
+    """The progress of this run. The crawl updates it, and this module shows it.
 
     Attributes:
-        pages, bytes: written, and the length of their bodies.
-        shards: committed.
-        missed: pages not had, by reason.
-        seconds: from the first request to the end of the writer's context.
-        before: pages that were there when it began.
-        longest_hold: seconds of processor time for which the event loop was held, at worst: waiting for a processor, on
-            a machine with more to do than it has, is not the loop's doing, and is not counted.
+        pages: the number of pages written.
+        bytes: the total length of their bodies.
+        shards: the committed shards.
+        missed: the number of pages that were not fetched, by reason.
+        seconds: the time from the first request to the end of the writer's context.
+        before: the number of pages that earlier runs stored.
+        longest_hold: the longest time for which the event loop was held, in seconds of processor time. Waiting for a
+            processor on a busy machine does not count.
     """
 
     pages: int = 0
@@ -61,8 +62,8 @@ class Tally:
     longest_hold: float = 0.0
 
     async def watch_the_loop(self) -> None:
-        """Note for how long the event loop was held, at worst: how late a short sleep ends, but no longer than its
-        thread has worked meanwhile. Runs until cancelled."""
+        """Measure `longest_hold` until cancelled: the delay of a short sleep, limited to the processor time that the
+        thread used during the sleep."""
         while True:
             before, worked = time.perf_counter(), time.thread_time()
             await anyio.sleep(HEARTBEAT)
@@ -72,7 +73,7 @@ class Tally:
 
 @contextmanager
 def progress_bar(what: str, total: int, tally: Tally) -> Iterator[None]:
-    """Show ``tally`` as it grows towards ``total`` pages, while the context lasts."""
+    """Show the progress of ``tally`` towards ``total`` pages while the context is open."""
     console = Console(stderr=True)
     columns = (
         SpinnerColumn(),
@@ -85,7 +86,7 @@ def progress_bar(what: str, total: int, tally: Tally) -> Iterator[None]:
     class Bar(Progress):
         def get_renderables(self) -> Iterable[Table]:
             seconds = time.perf_counter() - began
-            # The bar reads the tally when it draws itself, from its own thread: nothing to be told per page.
+            # The bar's thread reads the tally each time it redraws, so the crawl need not report each page.
             for task in self.tasks:
                 task.completed = tally.pages
                 task.fields.update(size=decimal(tally.bytes), rate=tally.pages / seconds if seconds > 0 else 0)
@@ -98,9 +99,9 @@ def progress_bar(what: str, total: int, tally: Tally) -> Iterator[None]:
 
 
 def show_report(tally: Tally, dataset: str, shards: Sequence[Shard], *, sizes: str, seconds: float) -> None:
-    """Print what the data set holds, how the run went, and that all of it was read back, in ``seconds``.
+    """Print the shards of the data set, the figures of this run, and the ``seconds`` that reading back took.
 
-    ``sizes`` says why the shards have the sizes that they have.
+    ``sizes`` explains the sizes of the shards.
     """
     facts = Table(box=None, show_header=False, padding=(0, 2, 0, 0), pad_edge=False)
     facts.add_column(style="bold", no_wrap=True)
@@ -113,28 +114,28 @@ def show_report(tally: Tally, dataset: str, shards: Sequence[Shard], *, sizes: s
     else:
         facts.add_row("Crawled", "nothing new")
     if tally.before:
-        facts.add_row("Before", f"{count(tally.before, 'page')}, which an earlier run wrote")
+        facts.add_row("Before", f"{count(tally.before, 'page')}, from earlier runs")
     if tally.missed:
         facts.add_row("Left out", missed(tally))
     facts.add_row("Shards", sizes)
-    facts.add_row("Event loop", f"held for {tally.longest_hold * 1e3:,.0f} ms at the longest, of processor time")
+    facts.add_row("Event loop", f"held for at most {tally.longest_hold * 1e3:,.0f} ms of processor time")
     facts.add_row("Peak memory", decimal(peak_memory()))
     records = sum(shard.records for shard in shards)
     facts.add_row(
         "Read back",
-        f"{count(records, 'record')} in {seconds:,.1f} s, each checksum right, as many as the manifest says",
+        f"{count(records, 'record')} in {seconds:,.1f} s, checksums correct, as many as the manifest says",
     )
     Console().print(shard_table(dataset, shards), facts, "")
 
 
 def show_next(dataset: str) -> None:
-    """Print three commands to go on with, as they are typed in this folder."""
+    """Print three commands to try next, as typed in the current folder."""
     command = Path(sys.executable).with_name("asyncrec")
     typed = command.relative_to(Path.cwd()) if command.is_relative_to(Path.cwd()) else command.name
     lines = {
         f"head {dataset} -n 2": "the first records",
-        f"count {dataset} --by content_type": "how many of each kind",
-        f"report {dataset}": "one page to look at, report.html",
+        f"count {dataset} --by content_type": "the number of records of each type",
+        f"report {dataset}": "an overview in report.html",
     }
     print("Next:")
     for arguments, what in lines.items():
@@ -142,7 +143,7 @@ def show_next(dataset: str) -> None:
 
 
 def show_stop(tally: Tally, dataset: str, by: str) -> None:
-    """Print what a run that was ended by a signal left behind."""
+    """Print what a run committed before a signal ended it."""
     console = Console()
     records = sum(shard.records for shard in tally.shards)
     console.print(
@@ -159,12 +160,12 @@ def count(number: int, what: str) -> str:
 
 
 def missed(tally: Tally) -> str:
-    """The pages not had, by reason, the most frequent first."""
+    """The number of pages not fetched, by reason, the most frequent first."""
     return ", ".join(f"{times:,} ({reason})" for reason, times in tally.missed.most_common())
 
 
 def shard_table(dataset: str, shards: Sequence[Shard]) -> Table:
-    """The shards, their records and sizes; of many, the last few and the sum."""
+    """The shards with their records and sizes. A long list is shortened to the last few shards and the total."""
     table = Table(title=dataset, title_justify="left", box=box.SIMPLE_HEAD, show_footer=True, pad_edge=False)
     table.add_column("Shard", "total", overflow="fold")
     table.add_column("Records", f"{sum(shard.records for shard in shards):,}", justify="right", no_wrap=True)
@@ -182,6 +183,6 @@ def shard_table(dataset: str, shards: Sequence[Shard]) -> Table:
 
 
 def peak_memory() -> int:
-    """The most memory this process has held, in bytes. Linux counts in KiB, macOS in bytes."""
+    """The peak memory of this process in bytes. Linux reports KiB, macOS bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024

@@ -1,10 +1,10 @@
-"""Asking a web site for its pages, politely: one host, robots.txt, a pause between requests, bounded answers.
+"""Fetch the pages of a web site politely: one host, robots.txt, a pause between requests, a limit for responses.
 
     async with open_site("https://example.org/docs/", delay=1.0) as site:
         page = await site.fetch(site.start_url)
         urls = [url for url in links_in(page) if site.allows(url)]
 
-A page is a dict, by the schema `asyncrec.pages.PAGE`.
+A page is a dict with the schema `asyncrec.pages.PAGE`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from asyncrec import pages
 
 USER_AGENT = "asyncrec-example-crawler/1.0"
 TIMEOUT = aiohttp.ClientTimeout(total=60, sock_connect=10)
-MAX_PAGE_BYTES = 8 << 20  # sixteen pages are held at once, so this bounds the crawler's memory too
+MAX_PAGE_BYTES = 8 << 20  # this also bounds the crawler's memory, which holds up to sixteen pages
 MAX_ROBOTS_BYTES = 512 << 10  # RFC 9309, section 2.5: at least 500 KiB must be read; the rest may be ignored
-MAX_PAUSE = 60.0  # seconds; a site that asks for a longer one is asked again by the next run
+MAX_PAUSE = 60.0  # seconds; the longest pause that Retry-After can cause
 
 
 class NotFetched(Exception):
-    """A page was not had; the message says why, in few words, fit for counting. The crawl goes on."""
+    """A page could not be fetched. The message is a short reason that can be counted. The crawl continues."""
 
 
 class SiteUnreachable(Exception):
-    """The site itself does not answer, or does not say what it allows; the message is fit to be shown."""
+    """The site does not respond, or its robots.txt cannot be read. The message can be shown to a user."""
 
 
 class Pace:
-    """One request every ``delay`` seconds, whatever the number of tasks."""
+    """Allows one request every ``delay`` seconds, for all tasks together."""
 
     def __init__(self, delay: float) -> None:
         self._delay = delay
@@ -51,12 +51,12 @@ class Pace:
         await anyio.sleep_until(turn)
 
     def hold(self, seconds: float) -> None:
-        """Let nobody's turn come for some seconds; those who wait already are not held."""
+        """Delay the next request by ``seconds``, except for tasks that are already waiting."""
         self._next = max(self._next, anyio.current_time() + seconds)
 
 
 class Site:
-    """A site being crawled, by any number of tasks of one event loop. Made by `open_site`."""
+    """A site that the tasks of one event loop crawl. `open_site` creates it."""
 
     def __init__(
         self,
@@ -71,11 +71,11 @@ class Site:
         self._session = session
         self._robots = robots
         self._never = never
-        # Crawl-delay is no part of RFC 9309, but sites use it, and the standard library reads it.
+        # Crawl-delay is not part of RFC 9309, but sites use it, and the standard library parses it.
         self._pace = Pace(max(delay, float(robots.crawl_delay(USER_AGENT) or 0)))
 
     def allows(self, url: str) -> bool:
-        """Whether ``url`` is on this host, allowed by robots.txt, and in none of the folders never visited."""
+        """Whether ``url`` is on this host, allowed by robots.txt, and outside the folders in ``never``."""
         return (
             _origin(url) == _origin(self.start_url)
             and self._never.isdisjoint(urlsplit(url).path.split("/"))
@@ -83,13 +83,13 @@ class Site:
         )
 
     async def fetch(self, url: str) -> dict[str, Any]:
-        """Ask for one page when its turn has come.
+        """Wait for the pause between requests, and fetch one page.
 
-        Redirects are not followed here: they might lead to another host, or to where robots.txt forbids. Such a page
-        `is_redirect`, and leads to one link.
+        Redirects are not followed, because they may lead to another host, or to a URL that robots.txt forbids. For such
+        a page `is_redirect` is true, and `links_in` returns its target.
 
         Raises:
-            NotFetched: no answer, an error status, or a page of more than `MAX_PAGE_BYTES`.
+            NotFetched: there was no response, an error status, or a page larger than `MAX_PAGE_BYTES`.
         """
         await self._pace.turn()
         try:
@@ -100,7 +100,7 @@ class Site:
                 body = await _read(response, MAX_PAGE_BYTES)
                 if len(body) > MAX_PAGE_BYTES:
                     raise NotFetched(f"over {MAX_PAGE_BYTES >> 20} MiB")
-                # By the URL that its links have: a client may write it otherwise, and it would be fetched again.
+                # Store the URL as links spell it. If aiohttp's spelling differs, the page would be fetched again.
                 return await pages.from_aiohttp(response, url=url, content=body)
         except TimeoutError as error:
             raise NotFetched("timed out") from error
@@ -108,7 +108,7 @@ class Site:
             raise NotFetched(type(error).__name__) from error
 
     def _heed(self, response: aiohttp.ClientResponse) -> None:
-        """Hold all tasks back for as long as an overloaded site asks."""
+        """Delay all tasks for as long as an overloaded site requests."""
         pause = response.headers.get("Retry-After", "")
         if response.status in (429, 503) and pause.isdecimal():
             self._pace.hold(min(float(pause), MAX_PAUSE))
@@ -122,27 +122,27 @@ async def open_site(
     never: frozenset[str] = frozenset(),
     connector: aiohttp.BaseConnector | None = None,
 ) -> AsyncIterator[Site]:
-    """Read the site's robots.txt, and be ready to fetch its pages.
+    """Read the site's robots.txt, and yield a `Site` that fetches its pages.
 
     Args:
-        delay: seconds between two requests, whatever the number of tasks.
-        never: names of folders that are never visited.
-        connector: how to reach the site; by default as aiohttp does, proxies of the environment included.
+        delay: the seconds between two requests, for all tasks together.
+        never: the names of folders that are never visited.
+        connector: aiohttp's connection to the site. The default uses the proxies of the environment.
 
     Raises:
-        SiteUnreachable: nothing answers, or robots.txt cannot be had, in which case nothing may be fetched.
+        SiteUnreachable: the site does not respond, or robots.txt cannot be read, so nothing may be fetched.
     """
     async with aiohttp.ClientSession(
         connector=connector, headers={"User-Agent": USER_AGENT}, timeout=TIMEOUT, trust_env=connector is None
     ) as session:
         robots = await _robots(session, start_url)
         if not urlsplit(start_url).path:
-            start_url = urljoin(start_url, "/")  # the same page, by the name its links will give it
+            start_url = urljoin(start_url, "/")  # the same page, spelled as in links
         yield Site(session, start_url, robots, delay=delay, never=never)
 
 
 async def _robots(session: aiohttp.ClientSession, start_url: str) -> RobotFileParser:
-    """What the site allows, by RFC 9309, section 2.3.1: a missing file allows all, a failing server nothing."""
+    """Read robots.txt by RFC 9309, section 2.3.1: a missing file allows everything, a failing server nothing."""
     url = urljoin(start_url, "/robots.txt")
     robots = RobotFileParser(url)
     try:
@@ -157,19 +157,19 @@ async def _robots(session: aiohttp.ClientSession, start_url: str) -> RobotFilePa
 
 
 async def _read(response: aiohttp.ClientResponse, limit: int) -> bytes:
-    """The body, decompressed, but little more than ``limit`` bytes of it, whatever length was announced."""
+    """The decompressed body, cut off soon after ``limit`` bytes, whatever its Content-Length."""
     blocks, size = [], 0
     async for block in response.content.iter_any():
         blocks.append(block)
         size += len(block)
         if size > limit:
-            response.close()  # or the rest would be read before the connection is used again
+            response.close()  # otherwise the rest would be read before the connection is reused
             break
     return b"".join(blocks)
 
 
 def is_redirect(page: Mapping[str, Any]) -> bool:
-    """Whether a page only leads to another: it is followed, and not kept."""
+    """Whether a page only redirects to another one, so that it is not stored."""
     return 300 <= page["status"] < 400 and bool(_location(page))
 
 
@@ -178,7 +178,7 @@ def _location(page: Mapping[str, Any]) -> str:
 
 
 def links_in(page: Mapping[str, Any]) -> list[str]:
-    """The absolute http(s) URLs a page leads to, without fragments, in their order."""
+    """The absolute http(s) URLs that a page links to, in order, without fragments."""
     if is_redirect(page):
         hrefs = [_location(page)]
     elif page["content_type"].startswith(("text/html", "application/xhtml+xml")):
@@ -192,7 +192,7 @@ def links_in(page: Mapping[str, Any]) -> list[str]:
             if urlsplit(url).scheme in ("http", "https"):
                 links[url] = None
         except ValueError:
-            continue  # no URL at all, such as "http://["
+            continue  # not a valid URL, such as "http://["
     return list(links)
 
 
@@ -204,7 +204,7 @@ def _hrefs(html: str) -> list[str]:
             if tag == "a":
                 hrefs.extend(value.strip() for name, value in attributes if name == "href" and value)
 
-    with suppress(AssertionError):  # the standard parser gives up on unknown "<![...]"; the links before it count
+    with suppress(AssertionError):  # the standard parser fails on an unknown "<![...]"; the links before it count
         Anchors().feed(html)
     return hrefs
 

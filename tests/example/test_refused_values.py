@@ -13,7 +13,7 @@ from asyncrec.example import Sequence, Tensor
 
 
 class Unreadable:
-    """Like PyTorch's tensors of bfloat16: NumPy has no such type."""
+    """Imitates PyTorch's tensors of bfloat16, a type that NumPy lacks."""
 
     shape = (3,)
     dtype = "torch.bfloat16"

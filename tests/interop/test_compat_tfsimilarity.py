@@ -180,7 +180,7 @@ def test_unequal_shards_leave_no_single_class_tail(tmp_path: Path) -> None:
 
 
 def test_shard_order_depends_on_seed(shards: str) -> None:
-    """TensorFlow Similarity had no seed."""
+    """TensorFlow Similarity did not accept a seed."""
     found = [labels(TFRecordDatasetSampler(shards, deserialize, num_repeat=2, seed=seed)) for seed in (1, 1, 2)]
     assert found[0] == found[1] != found[2]
 

@@ -86,7 +86,7 @@ async def test_two_compactions_at_any_step_lose_nothing() -> None:
 
 @pytest.mark.parametrize("lies_about", [0, 1])
 async def test_compaction_on_lying_store_loses_nothing(lies_about: int) -> None:
-    """The store confirms the object it was sent, but actually contains the one from an hour before."""
+    """The store confirms the object that it was sent, but actually contains an object from an hour earlier."""
     store = MemoryStorage()
     kept: list[bytes] = []
     made = 0

@@ -105,7 +105,7 @@ def _settings(rng: random.Random) -> dict[str, Any]:
             "asyncrec.storage._local.storage:BESIDE_CHUNK": rng.choice((64, 256, 256 << 10)),
             "asyncrec.storage._local.sink:_LEAST_CHUNK": 64,
             "asyncrec._shards.spool.uploader:_STEP": rng.choice((100, 256 << 10)),
-            # Not the usual two seconds, because a world that lasts hours would do little else.
+            # Longer than the usual two seconds, which would dominate a world that lasts for hours.
             "asyncrec._shards.writing.telling:STATUS_SECONDS": rng.choice((30.0, 300.0, 1e9)),
             "asyncrec._records.writing.inbox:_TOGETHER_BYTES": rng.choice((2000, 1 << 20)),
             "asyncrec.storage._local.sink:_MOST_TO_MEMORY": rng.choice((0, 2 << 20)),

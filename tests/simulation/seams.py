@@ -40,7 +40,7 @@ __all__ = ["LIVES", "current", "knobs", "patched"]
 # The folder, on each machine, of the locked files that prove processes alive.
 LIVES = "lives"
 
-# Modules that have no part in a world. All others are loaded before patching, or they would use the real system.
+# Modules that a world does not use. All others are loaded before patching; otherwise they use the real system.
 _LEFT_OUT = ("compat", "cli", "integrations", "blocking", "__main__")
 
 current: list[Any] = []  # the running world, if any

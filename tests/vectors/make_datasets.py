@@ -100,7 +100,7 @@ async def _expected(folder: Path) -> None:
         for shard in manifest.shards:
             assert shard.keys is not None
             keys = (folder / shard.keys.path).read_bytes()
-            width = len(keys) // shard.records  # 32 if digests of contents stand beside those of keys
+            width = len(keys) // shard.records  # 32 if each key's digest is followed by a content digest
             for number, record in enumerate(await asyncrec.read_records(folder / shard.path)):
                 told = {"shard": shard.path, "key": keys[width * number : width * number + 16].hex()}
                 records.append({**told, "sha256": hashlib.sha256(record).hexdigest()})

@@ -182,8 +182,8 @@ _ROUNDING = 1e-6
 def weights_of(ratios: float | Sequence[float]) -> dict[str, float]:
     """Return the share of each split. One or two ratios mean train and eval; three mean train, eval and test.
 
-    A single number is the share of train, and eval gets the rest. If there are three ratios, that of eval or test may
-    be 0, and that split is not made.
+    A single number is the share of train, and eval gets the rest. If there are three ratios, the ratio of eval or test
+    may be 0, and that split is not made.
 
     Raises:
         ValueError: any other ratio is not greater than 0, or the sum differs from 1 by more than rounding.

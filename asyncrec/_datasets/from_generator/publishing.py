@@ -30,7 +30,7 @@ _log = logging.getLogger("asyncrec.datasets")
 
 @dataclass(frozen=True)
 class SplitTarget:
-    """One split of a folder. The arguments are those of `asyncrec.DatasetWriter`.
+    """One split of a folder. For the arguments, see `asyncrec.DatasetWriter`.
 
     Raises:
         ValueError: ``split`` is not a valid name, or ``num_shards`` is less than 1 or far too large.

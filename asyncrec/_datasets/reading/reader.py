@@ -48,7 +48,7 @@ class Slice:
 class Found:
     """The records that a split instruction selects, the schema that decodes them, and datum's table of features.
 
-    ``metadata`` is that of each split's manifest.
+    ``metadata`` has the metadata of each split's manifest.
     """
 
     slices: list[Slice]

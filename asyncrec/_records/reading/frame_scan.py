@@ -131,7 +131,7 @@ async def scan_source(
     max_record_bytes: int = MAX_RECORD_BYTES,
     advance: Advance = _no_progress,
 ) -> FrameScan:
-    """Scan a source to its end. The arguments and errors are those of `scan_object`."""
+    """Scan a source to its end. For the arguments and errors, see `scan_object`."""
     head = b""
     if compression is None:
         head = await receive_exactly(source, HEADER_BYTES)

@@ -27,7 +27,7 @@ BATCH_BYTES = 512 << 10
 
 # The size of one record's entry in a ``.keys`` file: the digest of its key.
 KEY_BYTES = 16
-# The size of an entry that also has the digest of the record's content, after that of the key.
+# The size of an entry that has the digest of the record's content after the digest of the key.
 PAIR_BYTES = 2 * KEY_BYTES
 
 # A batch stores the digest of each record's key. If keys are hashed in bulk when the batch is sealed, it stores the

@@ -52,7 +52,7 @@ class WorkerBatches:
     Args:
         count: the number of records in an epoch.
 
-    The other arguments are those of `asyncrec.Dataset.shuffled`.
+    For the other arguments, see `asyncrec.Dataset.shuffled`.
 
     Attributes:
         first_epoch, num_repeat: the first epoch, and the number of epochs (-1 to repeat forever).
@@ -113,7 +113,7 @@ class WorkerBatches:
         """Begin at a position of the ``run`` that a state belongs to. Call this before `count_batches`.
 
         ``run`` is a pair of a first epoch and a number of epochs. If ``epoch`` was not passed to the constructor, this
-        object's first epoch becomes that of ``run``.
+        object's first epoch becomes the first epoch of ``run``.
 
         Raises:
             ValueError: the run has no such position, or the epochs of this object neither continue nor follow the run.

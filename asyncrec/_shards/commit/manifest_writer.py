@@ -185,8 +185,8 @@ class ManifestWriter:
     ) -> None:
         """Write the last segment, which commits all new shards together and lists the earlier ones again.
 
-        ``metadata`` is added to that of the other segments. If the segment is a tombstone, ``abandoned_by`` names its
-        machine. ``carried`` contains its other members, such as the progress of the sources (`carried_from`).
+        ``metadata`` is added to the metadata of the other segments. If the segment is a tombstone, ``abandoned_by``
+        names its machine. ``carried`` contains its other members, such as the progress of the sources (`carried_from`).
 
         Raises:
             ConflictError: the job was abandoned, or another job with this id has ended.

@@ -62,7 +62,7 @@ class JobFiles:
         Return false if that clock cannot be read because no file can be created in the folder.
         """
         folder, system, header = self.folder, self.folder.disk.system, self._header
-        # The name looks like that of an unfinished header, so that another process removes the file if this one dies.
+        # The name looks like an unfinished header's, so that another process removes the file if this one dies.
         probe = os.path.join(folder.folder, f".{secrets.token_hex(8)}.partial")
         try:
             fd = create_file(probe, system=system)

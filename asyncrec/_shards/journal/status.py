@@ -49,7 +49,7 @@ class JobStatus:
             to the interval between two reports.
         open_shards: the maximum number of shards that may be open at once.
         taken_records, taken_bytes: the totals accepted. Bytes are counted in frames, before compression.
-    The other attributes are those of `asyncrec.stats.ShardedWriterStats`.
+    For the other attributes, see `asyncrec.stats.ShardedWriterStats`.
     """
 
     writer: str

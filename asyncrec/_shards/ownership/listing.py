@@ -34,9 +34,9 @@ async def list_shards(
 
     If there is a manifest, its shards are listed. Otherwise the storage is searched: ``path`` may contain ``*`` and
     ``?``, or be the beginning of the shards' names (``data/train`` finds ``data/train-00000-of-00002.tfrecord``). In
-    the latter case, shards that a writer has published but not yet committed are left out, and so are those of another
-    data set whose name begins in the same way, because its own manifest lists them. Names that begin with ``_`` or
-    ``.``, or end in ``.idx`` or ``.tfindex``, are never shards. With ``storage``, the paths are keys in it.
+    the latter case, shards that a writer has published but not yet committed are left out. Shards of another data set
+    whose name begins in the same way are left out too, because its own manifest lists them. Names that begin with ``_``
+    or ``.``, or end in ``.idx`` or ``.tfindex``, are never shards. With ``storage``, the paths are keys in it.
     """
     if isinstance(path, Manifest):
         folder_path, _, _ = path.path.rpartition("/")

@@ -117,7 +117,7 @@ class SeenWriter(ShardedWriter):
             if partition is not None or self._partition_by is not None:
                 queue = self._chosen_queue(data, partition)
                 if choice.queue not in (None, queue):
-                    whole = True  # the partition's shard differs from that of the body, which is not yet durable
+                    whole = True  # the body is in another partition's shard, and not yet durable
                     continue
             size = len(data) + FRAME_OVERHEAD
             await self._intake.take(size)

@@ -73,7 +73,7 @@ class WriterTotals(ShardedWriterStats):
     """The counts of all sharded writers of this process together, each as in `ShardedWriterStats`.
 
     Counts that only grow, such as those of accepted and committed records, include writers that have ended. The others
-    are those of open writers. An age is the maximum over the writers.
+    cover open writers only. An age is the maximum over the writers.
 
     Attributes:
         writers: the number of open writers.

@@ -59,7 +59,7 @@ def read_batches(path: str | os.PathLike[str], **options: Any) -> Any:
 def to_table(path: str | os.PathLike[str], **options: Any) -> Any:
     """Read all records into one ``pyarrow.Table``. If a local file has no schema, infer it from all records.
 
-    ``path`` and ``options`` are those of `open_batches`.
+    For ``path`` and ``options``, see `open_batches`.
     """
     try:
         return read_batches(path, **options).read_all()
@@ -73,7 +73,7 @@ def to_table(path: str | os.PathLike[str], **options: Any) -> Any:
 
 
 def to_pandas(path: str | os.PathLike[str], **options: Any) -> Any:
-    """Read all records into a ``pandas.DataFrame``. ``path`` and ``options`` are those of `open_batches`."""
+    """Read all records into a ``pandas.DataFrame``. For ``path`` and ``options``, see `open_batches`."""
     return to_table(path, **options).to_pandas()
 
 

@@ -236,7 +236,7 @@ async def _cut_all(parts: Iterable[Part], part_bytes: int | None, store: Storage
 async def _cut(part: Part, part_bytes: int | None, store: Storage, base: str) -> list[Part]:
     """Divide a part into pieces of at most ``part_bytes`` if its index allows.
 
-    With an index, the offset of a piece is that of its first record, so that no earlier records are read.
+    With an index, a piece starts at the offset of its first record, so that no earlier records are read.
     """
     too_large = part_bytes is not None and part.bytes > part_bytes
     if part.index is None or part.compression == "ZLIB" or part.records is None or not (part.skip or too_large):

@@ -51,7 +51,7 @@ def to_records(batch: Any, schema: Schema | None = None, *, narrow: bool = True)
 
     Args:
         batch: a ``pyarrow.RecordBatch`` or ``Table``. Dictionaries are written as their values, times as integers.
-        schema: the schema of the records. Only its columns are written. By default, it is that of `schema_of`.
+        schema: the schema of the records. Only its columns are written. The default is the result of `schema_of`.
         narrow: whether to round float64 to float32, as `encode_example` does. If false, a value that would change
             raises an error. A FixedLen with ``raw=True`` keeps all bits.
 

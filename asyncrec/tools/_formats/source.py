@@ -17,7 +17,7 @@ _BLOCK = 4 << 20
 
 
 class StoredFile:
-    """A file in a storage, opened by `open_file_of`. Its methods are those of `asyncrec.plugins.SourceFile`."""
+    """A file in a storage, opened by `open_file_of`. It implements `asyncrec.plugins.SourceFile`."""
 
     def __init__(self, storage: Storage, key: str, path: str, source: ResumingSource, max_record_bytes: int) -> None:
         self.path = path

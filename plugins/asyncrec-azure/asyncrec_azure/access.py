@@ -46,7 +46,7 @@ class Access:
 
     @property
     def identity(self) -> bool:
-        """Whether the client sends tokens of an identity that the SDK looks up."""
+        """Whether the client authenticates with an identity that the SDK looks up."""
         return not (self.connection_string or self.account_key or self.sas_token or self.anonymous)
 
 

@@ -41,7 +41,7 @@ _TRANSIENT = {
     "Crc64Mismatch",
     "ContainerBeingDeleted",
 }
-# The code of Azurite (with a 500 unless started with --loose), and the code of the service.
+# The codes of Azurite (with status 500, unless it was started with --loose) and of the service.
 _UNKNOWN_HEADER = {"FeatureNotSupported", "UnsupportedHeader"}
 _PERMISSION = {"PublicAccessNotPermitted", "KeyBasedAuthenticationNotPermitted", "AccountIsDisabled"}
 _ADVICE = {

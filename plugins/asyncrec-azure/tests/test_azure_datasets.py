@@ -1,4 +1,4 @@
-"""Entire data sets on Azure, written and read by their URLs as users do it."""
+"""Entire data sets on Azure, written and read by URL, as a user would."""
 
 from __future__ import annotations
 

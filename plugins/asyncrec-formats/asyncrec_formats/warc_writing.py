@@ -183,7 +183,7 @@ def _of_content(page: Mapping[str, Any], headers: list[tuple[bytes, bytes]]) -> 
     """Return the headers without those for encodings that were removed from the content, or from a revisit's body."""
     kept = [pair for pair in headers if pair[0].lower() != b"transfer-encoding"]
     sent = [value for name, value in kept if name.lower() == b"content-encoding"]
-    # The page's encoding has the content codings that its content still has.
+    # The page's encoding lists the content codings that its content still has.
     if _codings(b",".join(sent)) == _codings(page["encoding"]):
         return kept
     kept = [pair for pair in kept if pair[0].lower() != b"content-encoding"]

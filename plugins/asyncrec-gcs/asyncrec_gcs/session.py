@@ -97,7 +97,7 @@ class Incoming:
             return blocks
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = of_transport(error, self._what)
-        raise failure  # outside the handler, so that it is not chained to the client's error, with its request
+        raise failure  # outside the handler, so that it is not chained to the client's error, which has the request
 
     async def _block(self) -> bytes:
         if self._next is None:
@@ -227,7 +227,7 @@ class Client:
                 return response
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             failure = of_transport(error, what)
-        raise failure  # outside the handler, so that it is not chained to the client's error, with its request
+        raise failure  # outside the handler, so that it is not chained to the client's error, which has the request
 
     async def _authorization(self, what: str) -> dict[str, str]:
         # All callers wait for the same refresh, so cancelling one caller must not cancel the refresh.

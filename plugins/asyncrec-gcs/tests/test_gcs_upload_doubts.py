@@ -14,7 +14,7 @@ pytestmark = pytest.mark.anyio
 
 
 async def test_damaged_upload_is_rejected_before_publishing(gcs: FakeGcs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The checksum is that of the data as sent, and is part of the last request."""
+    """The checksum covers the data as sent, and is part of the last request."""
     monkeypatch.setattr(upload_module, "crc32c_header", lambda value: upload_module_header(value ^ 1))
     async with open_quick() as storage:
         with pytest.raises(IntegrityError, match="gs://bucket/key"):

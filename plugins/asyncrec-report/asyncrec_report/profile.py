@@ -1,7 +1,7 @@
 """`Profile` is a bounded summary of records by feature. Records are added in lists. This module does no I/O.
 
-A record is an Example, a SequenceExample, or neither. In the last case, only its kind is kept, and its beginning in a
-few cases.
+A record is an Example, a SequenceExample, or neither. If neither, only its kind is kept, and in a few cases its first
+bytes.
 """
 
 from __future__ import annotations

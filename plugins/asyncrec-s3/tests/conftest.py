@@ -64,7 +64,7 @@ def open_storage(store: Store, proxy: Proxy, prefix: str) -> Open:
 
 @pytest.fixture
 def open_impatient(store: Store, proxy: Proxy, prefix: str, small_parts: None) -> Open:
-    """Return the same with the test store's smallest parts, and a client that soon gives up on a stalled request."""
+    """Like `open_storage`, with the test store's smallest parts and a client that quickly drops a stalled request."""
     return opener(store, proxy, prefix, chunk_size=CHUNK, read_timeout=IMPATIENT)
 
 

@@ -36,7 +36,7 @@ async def send(sink: ByteSink, data: bytes) -> None:
 
 
 async def test_first_exclusive_put_is_repeated_to_verify_condition(open_storage: Open, proxy: Any) -> None:
-    """The put is repeated after a look-up. If it fails, the store honours conditions, which other storages reuse."""
+    """If the repeated put fails, the store honours conditions. Other storages reuse this finding."""
     async with open_storage() as storage, open_storage() as other:
         await storage.put("a", SMALL, exclusive=True)
         assert proxy.operations() == ["HeadObject", "PutObject", "PutObject"]

@@ -1,4 +1,4 @@
-"""ASYNCREC_OPTIONS: a run takes up what an earlier one left, wherever the options say that it is."""
+"""ASYNCREC_OPTIONS: a run recovers the records of an earlier run from the place that the options name."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "sidecar-first": Rule("a sidecar is published before its shard", "sidecars"),
     # flush entries
-    "fence": Rule("whoever ends a log first wins its next flush number, too", "writer-ender"),
+    "fence": Rule("a process that ends a log first wins its next flush number", "writer-ender"),
     "look-behind-fence": Rule("what is adopted is looked up after the fence was won", "torn-ender"),
     "fence-stays": Rule("the fence of a log that was ended by another is never deleted", "writer-ender"),
     "fenced-writer-ends": Rule("a writer that meets a fence ends its log by itself, if no end is there", "fenced"),
@@ -128,10 +128,10 @@ RULES: Final[dict[str, Rule]] = {
     "sync-entries": Rule("the folder of an entry is synced before anything is acknowledged", "folder"),
     "sync-shards-first": Rule("the folder of a shard is synced before the entry that names it is linked", "folder"),
     "sync-before-delete": Rule(
-        "the folder of a checkpoint is synced before what it covers is deleted, whoever made it", "folder-checkpoints"
+        "the folder of a checkpoint is synced before any process deletes what it covers", "folder-checkpoints"
     ),
     "sync-before-end": Rule(
-        "whoever ends a log syncs the folder of its entries before it links the next one", "folder-ender"
+        "a process that ends a log syncs the folder of its entries before it links the next one", "folder-ender"
     ),
     "sync-what-is-adopted": Rule(
         "the folder of a shard that is adopted as it is is synced before the end that names it", "folder-ender"

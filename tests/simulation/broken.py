@@ -1,6 +1,6 @@
 """Remove one rule of asyncrec in a copy of its source tree. The simulation must detect that the rule is missing.
 
-`RULES` are the patches in ``taken_out``. Each is named after the rule that it removes. Most rules fixed a fault that
+`RULES` are the patches in ``removed_rules``. Each is named after the rule that it removes. Most rules fixed a fault that
 the simulation found (docs/design/history.md); the others have always held. ``make simulate ARGS=--fixes`` prints the
 number of worlds needed to detect each removal.
 
@@ -10,7 +10,7 @@ the same id), and that `recover` continues after a job that fails (worlds recove
 tests these.
 
 To create a patch, or to recreate one that no longer applies, change ``asyncrec/`` by hand, and run ``git diff -U1
-asyncrec > tests/simulation/taken_out/the-rule.patch && git checkout asyncrec``.
+asyncrec > tests/simulation/removed_rules/the-rule.patch && git checkout asyncrec``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-RULES = {path.stem.replace("-", " "): path for path in sorted(Path(__file__).parent.glob("taken_out/*.patch"))}
+RULES = {path.stem.replace("-", " "): path for path in sorted(Path(__file__).parent.glob("removed_rules/*.patch"))}
 
 
 def apply(rule: str, tree: Path, *options: str) -> None:

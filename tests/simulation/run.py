@@ -129,7 +129,7 @@ def _table(totals: Totals, workers: int) -> None:
 
 
 def _broken_on_purpose(first: int, most: int, names: list[str], arguments: list[str]) -> int:
-    print(f"{'taken out':<62} {'worlds':>6}  {'seed':>9}  what broke", flush=True)
+    print(f"{'removed rule':<62} {'worlds':>6}  {'seed':>9}  what broke", flush=True)
     missed = 0
     for rule in broken.RULES:
         if not names or any(each in rule for each in names):

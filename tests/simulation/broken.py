@@ -1,6 +1,6 @@
 """Remove one rule of asyncrec in a copy of its source tree. The simulation must detect that the rule is missing.
 
-`RULES` are the patches in ``removed_rules``. Each is named after the rule that it removes. Most rules fixed a fault that
+`RULES` are the patches in ``removed_rules``, each named after the rule that it removes. Most rules fixed a fault that
 the simulation found (docs/design/history.md); the others have always held. ``make simulate ARGS=--fixes`` prints the
 number of worlds needed to detect each removal.
 

@@ -4,7 +4,7 @@
     python examples/crawl_site.py --pages 200 --to other-folder/pages
     python examples/crawl_site.py --start-url https://example.org/       # a site that you may crawl
 
-Without ``--start-url``, the site is the standard library of your Python, served by a web server on this machine
+Without ``--start-url``, the site is your Python's standard library, served by a web server on this machine
 (`crawling.local_site`). Each page is one record with the schema of `asyncrec.pages`, plus its package, which is the
 first folder in its URL. The URL is the key of the record, and the package is its partition. If you run it again, it
 continues the crawl, and writes no page twice. Ctrl-C and SIGTERM end it cleanly at any time.

@@ -41,7 +41,7 @@ async def fetch_pages(
     writer: asyncrec.ShardedWriter,
     count: Counter[str],
 ) -> None:
-    """One of the tasks: takes URLs, requests their pages, and writes the records."""
+    """Take URLs, request their pages, and write the records, as one of several tasks."""
     for url in urls:  # all tasks share one iterator: each takes the next URL
         try:
             known = await pages.conditions(stored, url)

@@ -1,7 +1,7 @@
 """``make bench ARGS="--only azure"``: the Azure plugin compared with azure-storage-blob, on an idle store (see `wire`).
 
     make bench ARGS="--only azure"
-    make bench ARGS="--only azure --size 64 --rounds 3"     MiB a round: a first look
+    make bench ARGS="--only azure --size 64 --rounds 3"     a quick run, with 64 MiB per round
 
 azure-storage-blob sends and returns an object as a whole; the data to send is made before the clock starts. Its blocks
 are as large as ours, and four are in flight at a time. By default, it sends no checksums; with ``validate_content``, it

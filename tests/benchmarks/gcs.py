@@ -1,7 +1,7 @@
 """``make bench ARGS="--only gcs"``: the GCS plugin compared with gcloud-aio-storage, on an idle store (see `wire`).
 
     make bench ARGS="--only gcs"
-    make bench ARGS="--only gcs --size 64 --rounds 3"     MiB a round: a first look
+    make bench ARGS="--only gcs --size 64 --rounds 3"     a quick run, with 64 MiB per round
 
 gcloud-aio-storage uploads an object as a whole; the data is in memory before the clock starts.
 """

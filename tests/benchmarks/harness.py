@@ -213,7 +213,7 @@ def _status(name: str) -> int:
 
 
 def _reset_peak() -> None:
-    # If this fails, on other systems or without permission, the peak is that since the process started.
+    # Other systems cannot reset the peak. Then the peak is measured since the start of the process.
     with contextlib.suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5", "ascii")
 

@@ -4,7 +4,7 @@ The exit status is 0 whether or not targets are met, because a benchmark on a bu
 asyncrec itself fails.
 
     make bench                                  everything: about ten minutes on two cores
-    make bench ARGS=--quick                     a twentieth of the sizes, three rounds: a first look
+    make bench ARGS=--quick                     a twentieth of the sizes, three rounds: a quick run
     make bench ARGS="--only write --rounds 9"
     make bench ARGS="--json figures.json"
     make bench ARGS="--only s3 --size 64"       a program of `PROGRAMS`, which has options of its own: --help lists them

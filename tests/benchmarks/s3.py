@@ -3,7 +3,7 @@
 For example::
 
     make bench ARGS="--only s3"
-    make bench ARGS="--only s3 --size 64 --rounds 3"     MiB a round: a first look
+    make bench ARGS="--only s3 --size 64 --rounds 3"     a quick run, with 64 MiB per round
 """
 
 from __future__ import annotations

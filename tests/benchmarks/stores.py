@@ -8,7 +8,7 @@ read at full speed; on asyncio, so does the processor time of its thread in one 
 increase.
 
     make bench ARGS="--only stores"
-    make bench ARGS="--only stores --quick"     64 and 256 MiB, 8 MiB at 1 MB/s: a first look
+    make bench ARGS="--only stores --quick"     64 and 256 MiB, 8 MiB at 1 MB/s: a quick run
 
 The exit status is 0 whether or not limits were kept: a benchmark on a busy machine is not a test.
 """

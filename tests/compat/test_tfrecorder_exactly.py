@@ -229,7 +229,7 @@ def test_folds_accept_mixed_classes_shared_examples_and_any_name() -> None:
     assert values("save/e", one) == []
 
 
-def test_arrays_without_reload_stay_with_example() -> None:
+def test_arrays_without_reload_remain_in_example() -> None:
     kind = kind_of(Example.Field.TYPE_ARRAY_FLOAT32)
     example = kind(np.ones(2, np.float32))
     write_dict("save", {"a": [example], "b": [example]}, examples_log_in_csv_file=False)

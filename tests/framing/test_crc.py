@@ -58,7 +58,7 @@ def test_every_crc_implementation_matches_definition(crc: Sum, data: bytes, valu
 
 @given(st.integers(0, 20_000), st.integers(0, 40), st.randoms(use_true_random=False))
 def test_checksum_is_same_for_any_alignment_and_split(crc: Sum, size: int, skipped: int, random: Random) -> None:
-    """Long data is processed in several stretches at once, whatever byte it starts at."""
+    """Long data is processed in several parallel parts, regardless of its alignment."""
     data = memoryview(random.randbytes(size + skipped))[skipped:]
     whole = crc(data)
     assert whole == package.crc32c(data) == crc(bytearray(data))

@@ -45,7 +45,7 @@ def nothing_more(now: Look, recovered: Look) -> str:
 
 
 def exclude(*pairs: tuple[str, str]) -> Also:
-    """Return a check that at most one record of each pair is found, because a replacement replaces all or nothing."""
+    """Return a check that at most one record of each pair is found, because a replacement is all-or-nothing."""
 
     def check(now: Look, recovered: Look) -> str:
         for look in (now, recovered):

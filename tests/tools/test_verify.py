@@ -281,7 +281,7 @@ async def test_tombstone_is_written_before_deletion(storage: Storage) -> None:
 async def test_late_objects_of_abandoned_job_are_deleted(
     storage: Storage,
 ) -> None:
-    """Only the job's tombstone is left when one of its requests, long given up on, reaches the store."""
+    """A request of a job reaches the store late, when only the job's tombstone is left."""
     await dies(storage, writer_id="late")
     await asyncrec.recover("pages", storage=storage, abandon=["late"])
     assert await names(storage) == ["_manifest/pages/late-000001.jsonl"]

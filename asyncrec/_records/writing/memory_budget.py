@@ -146,7 +146,7 @@ class ByteBudget:
             self.seconds_waited += anyio.current_time() - begun
 
     def hold(self, size: int) -> None:
-        """Hold ``size`` bytes without waiting, because they are already in memory but are not counted."""
+        """Count ``size`` more bytes without waiting, because they are already in memory."""
         self.used += size
 
     def give(self, size: int) -> None:

@@ -211,7 +211,7 @@ class OpenShards:
             frames = queue.pending_since is not None
             requests.append(queue.flush())
             if frames:
-                await cancel_shielded_checkpoint()  # let other tasks run between framing the last batches
+                await cancel_shielded_checkpoint()  # let other tasks run before the next shard's last batch is framed
         for request in requests:
             await request.done.wait()
         self.acknowledgements.check()

@@ -58,13 +58,13 @@ class Source(BatchSource):
 
 
 class SourceTurns:
-    """The sources that one writer has, or has lost but not released, by name.
+    """The sources that one writer has taken and not released, including lost ones, by name.
 
     Attributes:
         ahead: the sources whose last accepted position may have no record.
         forget_keys: a function that is called with the digests of a batch before and after some of its records were
             dropped.
-        get: a function that returns the source with a name, or `None`.
+        get: a function that returns the source with the given name, or `None`.
         to_take: sources that were lost and then released. The caller must take them, to learn their position, before
             writing again.
     """

@@ -42,7 +42,7 @@ _SPACE = re.compile(r"[\s\x00-\x1f\x7f]")
 # The path and the query of a URL.
 _TARGET = re.compile(rb"://[^/?#]*([^#]*)")
 _HTTP = re.compile(rb"https?:", re.IGNORECASE)
-# Values that require WARC 1.1: a date with a fraction of a second, and a profile of 1.1.
+# Values that require WARC 1.1: fractional seconds in a date, and a profile defined by version 1.1.
 _FRACTION = b"."
 _PROFILE_1_1 = b"/warc/1.1/"
 _EMPTY = (b"", b"0", b"0.0")

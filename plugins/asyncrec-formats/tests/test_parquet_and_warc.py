@@ -216,7 +216,7 @@ async def test_convert_pairs_each_response_with_own_request(storage: Storage, re
         response = warc_record("response", f"HTTP/1.1 200 OK\r\nX-N: {number}\r\n\r\n{number}", **ours)
         request = warc_record("request", f"GET / HTTP/1.1\r\nX-N: {number}\r\n\r\n", **theirs)
         parts += [request, response] if request_first else [response, request]
-    # The request names a different record, or, if no ids are used, neither it nor the response has one.
+    # The request names a different record. If no ids are used, neither the request nor the response has an id.
     other = warc_record("request", "GET / HTTP/1.1\r\nX-N: another\r\n\r\n", Concurrent_To="<other>")
     parts.insert(0 if request_first else 1, other)
     await storage.put("x.warc", "".join(parts).encode())

@@ -16,7 +16,7 @@ __all__ = ["S3Source"]
 # The maximum number of bytes that one range request fetches. The latency of a request (about 30 ms on S3) is small
 # compared with the transfer of 8 MiB over one connection.
 WINDOW = 8 * MIB
-# The maximum number of bytes kept for comparison, in case their response named a wrong version.
+# The maximum number of bytes kept to be compared with a second response, because the first may name a wrong version.
 _COMPARED = MIB // 2
 # Free a large block once, after which glibc keeps up to twice that much freed memory instead of returning it to the
 # system. Otherwise, reading in blocks of 256 KiB would spend a third of its time on page faults.

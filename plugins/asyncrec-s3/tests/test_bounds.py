@@ -63,7 +63,7 @@ async def test_short_objects_do_not_wait_for_each_other(open_storage: Open) -> N
         assert [info.key async for info in storage.list_objects()] == ["0", "1", "2", "3", "4"]
 
 
-async def test_large_parts_take_slots_by_size() -> None:
+async def test_larger_parts_occupy_more_slots() -> None:
     """A part takes as many slots as it has chunks, and a very long part takes all slots. Cancellation loses no slot."""
     slots = PartSlots(4, 10)
     assert [slots.of(size) for size in (1, 10, 11, 40, 400)] == [1, 1, 2, 4, 4]

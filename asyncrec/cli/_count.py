@@ -14,8 +14,7 @@ from asyncrec.cli._progress import Bar
 from asyncrec.cli._show_records import Wheres, conditions
 from asyncrec.cli._values import opened
 
-# Texts that look like another value, or that differ from another text only in white space or an escape sequence.
-_AMBIGUOUS = re.compile(r'(\(absent\)|-?[\d,.]+(e[+-]?\d+)?|["[{\s].*|.*\s|.*\\.*|)', re.DOTALL)
+_NUMBER = re.compile(r"-?[\d,.]+(e[+-]?\d+)?")
 
 
 def command(
@@ -62,5 +61,16 @@ def _cell(value: Any) -> int | str:
     """Return a cell of the table, which is different for each value. Text is quoted only if it could be misread."""
     if value is None:
         return "(absent)"
-    plain = isinstance(value, str) and clean(value, line=True) == value and not _AMBIGUOUS.fullmatch(value)
-    return value if plain or isinstance(value, int) else json_format.dumps(value, ensure_ascii=False)
+    return value if isinstance(value, int) or _is_clear(value) else json_format.dumps(value, ensure_ascii=False)
+
+
+def _is_clear(value: Any) -> bool:
+    """Return whether a value is a text that cannot be mistaken for another value or another text."""
+    return (
+        isinstance(value, str)
+        and value not in ("", "(absent)")
+        and value == value.strip() == clean(value, line=True)
+        and value[0] not in '"[{'
+        and "\\" not in value
+        and not _NUMBER.fullmatch(value)
+    )

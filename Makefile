@@ -54,14 +54,14 @@ demo: $(DEMO_READY) ## crawl thousands of local documents into a sharded data se
 	@.venv/bin/python examples/crawl_site.py $(ARGS)
 
 # Worlds run until four minutes have passed, and for at least 40 s, always from the same seed.
-test: $(READY) ## 4 minutes: tests that take less than a second, then worlds of the simulation; ARGS="-k name" for pytest, then no worlds
+test: $(READY) ## 6 minutes: tests that take less than a second, then worlds of the simulation; ARGS="-k name" for pytest, then no worlds
 	@begun=$$(date +%s); \
 	.venv/bin/python -m pytest -q --short $(AT_ONCE) $(ARGS) $(if $(ARGS),,&& \
 	seconds=$$((begun + 240 - $$(date +%s))) && \
 	PYTHONPATH=tests .venv/bin/python -m simulation.run --seed 1 --seconds $$((seconds > 40 ? seconds : 40)) \
 		--workers $$(getconf _NPROCESSORS_ONLN))
 
-test-all: $(READY) ## every test, on every loop, with every round: 13 minutes on two cores; ARGS="tests/shards"
+test-all: $(READY) ## every test, on every loop, with every round: half an hour on two cores; ARGS="tests/shards"
 	@.venv/bin/python -m pytest -q $(AT_ONCE) $(ARGS)
 
 lint: $(READY) ## ruff (rules and format), mypy --strict, and zizmor for the workflows

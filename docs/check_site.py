@@ -1,9 +1,9 @@
-"""The built site, as a reader has it: ``python docs/check_site.py site --axe axe.min.js`` (``make check-docs``).
+"""Check the built site: ``python docs/check_site.py site --axe axe.min.js`` (``make check-docs``).
 
-Every link, picture and anchor of every page leads somewhere within the site; that needs no browser. Then Chromium opens
-each page from its file, at 390 pixels in light and at 1,440 in dark: nothing on its console, no request that leaves the
-folder, nothing wider than the screen, and no page higher than `MOST_PIXELS`. axe-core looks at contrast, at headings,
-and at what a screen reader is told.
+Every link, picture and anchor must lead to a place within the site, which is checked without a browser. Then Chromium
+opens each page from its file, at 390 pixels with the light theme and at 1,440 with the dark one. A page must print
+nothing on the console, request nothing outside the folder, be no wider than the screen, and be at most `MOST_PIXELS`
+high. axe-core checks contrast, headings, and the names that a screen reader announces.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Headless Chromium, which must be on the PATH, spoken to by its own protocol: for the pictures, and to check pages."""
+"""Control headless Chromium, which must be on the PATH, through its DevTools protocol, to draw and check pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-# What sticks out, and is not in a box that scrolls by itself.
+# Elements that are wider than the page, except inside boxes that scroll.
 OUTSIDE = """
 JSON.stringify({
   width: document.documentElement.scrollWidth,
@@ -30,7 +30,7 @@ JSON.stringify({
 
 
 class Browser:
-    """Chromium, and one of its pages at a time."""
+    """A running Chromium, with one page at a time."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse) -> None:
         self._socket = socket
@@ -60,7 +60,7 @@ class Browser:
             self.events.append(await self._socket.receive_json(timeout=60))
 
     async def value(self, expression: str) -> Any:
-        """What an expression gives, waited for if it is a promise."""
+        """Return the value of an expression, after waiting for it if it is a promise."""
         answer = await self.call("Runtime.evaluate", expression=expression, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(str(answer["exceptionDetails"]))
@@ -68,8 +68,8 @@ class Browser:
 
     @asynccontextmanager
     async def page(self, file: Path, *, width: int, height: int, dark: bool, scale: float = 1) -> AsyncIterator[Any]:
-        """Open a page, and give its measures: with what it said on the console, and what it asked for."""
-        # Nothing is remembered from one page to the next, such as that the last was dark.
+        """Open a page, and return its measurements, its console messages and its requests."""
+        # No state is carried from one page to the next, such as the dark theme.
         context = (await self.call("Target.createBrowserContext"))["browserContextId"]
         target = (await self.call("Target.createTarget", url="about:blank", browserContextId=context))["targetId"]
         self._session = (await self.call("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
@@ -113,10 +113,10 @@ async def chromium() -> AsyncIterator[Browser]:
     program = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if program is None:
         sys.exit("Chromium is needed, and none is on the PATH")
-    # What it still writes while it ends is not waited for.
+    # Do not wait for files that Chromium writes while it exits.
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0"]
-        # Nothing is asked of any network but what a page asks for.
+        # Chromium itself sends no requests; only pages do.
         options += ["--disable-background-networking", "--disable-component-update", "--disable-quic", "--disable-sync"]
         options += ["--no-first-run"]
         process = await asyncio.create_subprocess_exec(

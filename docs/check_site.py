@@ -44,7 +44,7 @@ axe.run(document, {runOnly: {type: "rule", values: %s}}).then((found) => JSON.st
 
 
 class Page(HTMLParser):
-    """What a page links to, and the anchors it has."""
+    """Collects the links and the anchors of a page."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Page(HTMLParser):
 
 
 def broken(site: Path) -> list[str]:
-    """The links that lead nowhere, each with the page that has it."""
+    """Return the broken links, each with its page."""
     pages = {file: Page(file.read_text("utf-8")) for file in site.rglob("*.html")}
     found = []
     for file, page in pages.items():
@@ -69,7 +69,7 @@ def broken(site: Path) -> list[str]:
             url = urlsplit(link)
             if url.scheme or url.netloc:
                 continue
-            # The page for what is not there is shown at any address, and has addresses from the root.
+            # The page for missing addresses (404) is shown at any address, so its links begin at the root.
             beginning = site if url.path.startswith("/") and file.name == "404.html" else file.parent
             target = (beginning / unquote(url.path).lstrip("/")).resolve() if url.path else file
             anchors = pages[target].anchors if target in pages else {""}
@@ -79,13 +79,13 @@ def broken(site: Path) -> list[str]:
 
 
 def opened(site: Path, only: str) -> list[Path]:
-    """The pages that can be opened from their files."""
+    """Return the pages that can be opened from their files."""
     files = (file for file in site.rglob("*.html") if file.name != "404.html")
     return sorted(file for file in files if only in str(file.relative_to(site)))
 
 
 async def looked_at(browser: Browser, site: Path, file: Path, axe: str, *, width: int, dark: bool) -> list[str]:
-    """What is wrong with a page at this width."""
+    """Return the problems of a page at this width."""
     where = f"{file.relative_to(site)} at {width} pixels, {'dark' if dark else 'light'}"
     async with browser.page(file, width=width, height=900, dark=dark) as measures:
         left = [url for url in measures["asked"] if not url.startswith((site.as_uri(), "data:", "blob:"))]

@@ -1,9 +1,9 @@
-"""A hook of MkDocs: a public name in backticks leads to the reference, where a section first has it.
+"""A hook of MkDocs that links public names in backticks to the reference, at their first use in a section.
 
-So the pages stay plain Markdown, as they are read in the repository. A name is linked if it is written with its module
-(`asyncrec.tools.copy`, `tools.copy`), or alone where nothing else can be meant: it has a capital letter, an underscore
-or parentheses, and one module alone has it. Pages about other systems name those systems' classes: there, only what
-begins with ``asyncrec.`` is ours.
+The pages themselves stay plain Markdown, because they are also read in the repository. A name is linked if it is
+written with its module (`asyncrec.tools.copy`, `tools.copy`), or if it is unambiguous without one: it has a capital
+letter, an underscore or parentheses, and is in only one module. Pages about other systems also name the classes of
+those systems. On these pages, only names that begin with ``asyncrec.`` are linked.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 DOCUMENTED = re.compile(r"^::: (asyncrec\.[\w.]+)$", re.MULTILINE)
-# A heading, with which a section begins; what is kept as it is; code by itself.
+# A heading, which begins a section; text that is kept unchanged; code in backticks.
 PIECE = re.compile(r"(<h[1-6]\b.*?</h[1-6]>)|<(pre|a|autoref)\b.*?</\2>|<code>([^<]+)</code>", re.DOTALL)
 NAME = re.compile(r"(?:await )?([A-Za-z]\w*(?:\.[A-Za-z]\w*)*)(\(.*\))?", re.DOTALL)
 
@@ -25,17 +25,17 @@ def last(name: str) -> str:
 
 
 class Names:
-    """What is in the reference, by each way in which a page may write it."""
+    """The names in the reference, in every form in which a page may write them."""
 
     def __init__(self, documented: list[str]) -> None:
         self._full = set(documented)
-        # What blocking has is named as what it stands for.
+        # A name in blocking is listed under the name of its async twin.
         others = [name for name in documented if not name.startswith("asyncrec.blocking.")]
         count = Counter(last(name) for name in others)
         self._alone = {last(name): name for name in others if count[last(name)] == 1}
 
     def anchor(self, code: str, *, ours_alone: bool = False) -> str | None:
-        """Where the reference has what the code names, or None: ``asyncrec.Schema.decode`` for `Schema.decode(...)`."""
+        """Return the full name for code such as `Schema.decode(...)` (``asyncrec.Schema.decode``), or None."""
         match = NAME.fullmatch(code)
         if match is None or (ours_alone and not code.startswith("asyncrec.")):
             return None
@@ -49,7 +49,7 @@ class Names:
 
 
 def linked(html: str, names: Names, *, ours_alone: bool = False) -> str:
-    """The page with a reference around each such code, the first of a section; mkdocs-autorefs makes links of them."""
+    """Mark the first use of each name in a section, for mkdocs-autorefs, which makes the links."""
     seen: set[str] = set()
 
     def piece(match: re.Match[str]) -> str:
@@ -70,6 +70,6 @@ def names_of(docs: Path) -> Names:
 
 
 def on_page_content(html: str, page: Any, config: Any, **_: Any) -> str:
-    """Called by MkDocs for each page."""
+    """MkDocs calls this for each page."""
     about_others = page.file.src_uri.startswith("coming-from/")
     return linked(html, names_of(Path(config.docs_dir)), ours_alone=about_others)

@@ -25,12 +25,12 @@ Definition = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 DIRECTIVE = re.compile(r"^::: (asyncrec[\w.]*)\n(?:    .*\n)*", re.MULTILINE)
 AT_AN_ADDRESS = re.compile(r"<(?:[^<>]|<lambda>)* at 0x[0-9a-f]+>")
 CODE = re.compile(r"`[^`]*`")
-WORDS = 6  # of the shortest sentence that says what a page is about
+WORDS = 6  # the fewest words of a sentence that can describe a page
 COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
 
 
 def sections(config: Path) -> Iterator[tuple[str, list[str]]]:
-    """The sections of the navigation, each with the paths of its pages, in order."""
+    """Yield the sections of the navigation in order, each with the paths of its pages."""
     start: list[str] = []
     for entry in yaml.safe_load(config.read_text("utf-8"))["nav"]:
         ((name, value),) = entry.items() if isinstance(entry, dict) else [("", entry)]
@@ -44,7 +44,7 @@ def sections(config: Path) -> Iterator[tuple[str, list[str]]]:
 
 
 def leaves(value: Any) -> Iterator[str]:
-    """The paths in a part of the navigation."""
+    """Yield the paths in a part of the navigation."""
     if isinstance(value, str):
         yield value
     for each in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
@@ -52,7 +52,7 @@ def leaves(value: Any) -> Iterator[str]:
 
 
 def title_and_sentence(text: str) -> tuple[str, str]:
-    """The heading of a page, and the first sentence below it that `says_something`; an empty one if there is none."""
+    """Return the heading of a page and the first sentence that `says_something`, or an empty sentence."""
     heading, _, body = COMMENT.sub("", text).partition("\n")
     body = re.sub(r"```.*?```", "", body, flags=re.DOTALL)
     prose = [part for part in re.split(r"\n\s*\n", body) if re.match(r"\s*[\w`*\[\"]", part) and "|" not in part]
@@ -67,17 +67,17 @@ def without_links(text: str) -> str:
 
 
 def says_something(sentence: str) -> bool:
-    """Whether it can stand alone: it does not introduce code or a list, is not an import, and does not only refer."""
+    """Return whether a sentence can stand alone: it is not an import, a reference, or the introduction of a list."""
     return (
         not sentence.endswith(":") and not sentence.startswith("See ") and len(CODE.sub("x", sentence).split()) >= WORDS
     )
 
 
 def documented(name: str, *, inherited: bool = False) -> str:
-    """The signature and the docstring of a public name, and of the methods of a class; or of its bases, too."""
+    """Yield the signature and the docstring of a public name. A class is followed by its methods."""
     try:
         found: Any = resolve_name(name)
-    except (ImportError, AttributeError):  # it needs what is not installed here, such as PyTorch
+    except (ImportError, AttributeError):  # it needs a library that is not installed, such as PyTorch
         return "\n\n".join(filter(None, read_from_source(name, inherited=inherited))) + "\n"
     lines = [f"### {name}{signature(found)}", inspect.getdoc(found) or ""]
     if inspect.isclass(found):
@@ -96,13 +96,13 @@ def of_directive(match: re.Match[str]) -> str:
 def signature(found: Any) -> str:
     try:
         text = str(inspect.signature(found)) if callable(found) else ""
-    except ValueError:  # a class of C
+    except ValueError:  # a class defined in C
         return ""
     return AT_AN_ADDRESS.sub("...", text)
 
 
 def read_from_source(name: str, *, inherited: bool) -> Iterator[str]:
-    """As `documented`, of a name whose module cannot be imported. Raises LookupError if no source defines it."""
+    """Yield the same as `documented`, from the source. Raise LookupError if no source defines the name."""
     module, node = definition(name)
     if not isinstance(node, ast.ClassDef):
         yield f"### {name}{written_signature(node)}"
@@ -123,7 +123,7 @@ def read_from_source(name: str, *, inherited: bool) -> Iterator[str]:
 
 
 def definition(name: str) -> tuple[str, Definition]:
-    """Where a public name is defined: the module, which may be another than it is imported from, and the node."""
+    """Return the module that defines a public name, which may differ from the public module, and the syntax node."""
     module, _, last = name.rpartition(".")
     path = ROOT.joinpath(*module.split("."))
     path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
@@ -138,10 +138,10 @@ def definition(name: str) -> tuple[str, Definition]:
 
 
 def written_bases(module: str, node: ast.ClassDef) -> Iterator[ast.ClassDef]:
-    """A class and those of its bases that are asyncrec's, in the order in which names are looked up, about."""
+    """Yield a class and its bases in asyncrec, approximately in the order in which Python looks up names."""
     yield node
     for base in node.bases:
-        with suppress(LookupError):  # it is PyTorch's, say
+        with suppress(LookupError):  # a base from another library, such as PyTorch
             if isinstance(base, ast.Name):
                 where, found = definition(f"{module}.{base.id}")
                 if isinstance(found, ast.ClassDef):
@@ -153,7 +153,7 @@ def methods(node: ast.ClassDef) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 
 
 def written_signature(node: ast.FunctionDef | ast.AsyncFunctionDef | None, *, bound: bool = False) -> str:
-    """A signature as it is written; ``bound`` leaves out ``self``."""
+    """Return a signature as written in the source; ``bound`` leaves out ``self``."""
     if node is None:
         return ""
     if bound:

@@ -1,11 +1,10 @@
-"""The pictures of these pages, from real runs: ``python docs/make_pictures.py [--check PAGE.html ...]``.
+"""Draw the pictures of the documentation from real runs: ``python docs/make_pictures.py [--check PAGE.html ...]``.
 
-``pictures/demo.png`` is the screen of ``make demo``, and ``pictures/report.png`` what ``asyncrec report`` makes of the
-data set it leaves. Both are drawn by headless Chromium, which must be on the PATH. ``make pictures`` does it.
+``pictures/demo.png`` is the screen of ``make demo``, and ``pictures/report.png`` is the report of the demo's data set.
+Headless Chromium, which must be on the PATH, draws both. ``make pictures`` runs this program.
 
-Every page that is drawn is checked on the way, at 390 and 1,440 pixels, in light and in dark: no message on the
-console, no request but for the page itself, nothing that sticks out on the right. ``--check`` does that with any pages,
-and draws nothing.
+Every drawn page is also checked at 390 and 1,440 pixels, with the light and the dark theme: no message on the console,
+no request except for the page itself, nothing wider than the screen. ``--check`` checks any pages, and draws nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ async def check(browser: Browser, pages: list[Path]) -> None:
 
 
 def terminal(command: list[str], folder: Path) -> str:
-    """What a command writes to a terminal of `COLUMNS` columns, with its colours."""
+    """Return the output of a command in a terminal of `COLUMNS` columns, with its colours."""
     leader, follower = pty.openpty()
     ioctl(follower, TIOCSWINSZ, struct.pack("HHHH", 60, COLUMNS, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "COLORTERM": "truecolor", "PYTHONUNBUFFERED": "1"}
@@ -82,7 +81,7 @@ def terminal(command: list[str], folder: Path) -> str:
 
 
 def screen(command: str, written: str) -> str:
-    """The screen as a page: a prompt, and what stands when all is done; a progress bar that is gone is gone."""
+    """Return a page that shows the prompt and the final screen, without progress bars that were removed."""
     last = re.split(r"\x1b\[2K|\r", written)[-1]
     last = re.sub(r"\x1b\[\?25[hl]|\x1b\[1A", "", last)
     console = Console(record=True, width=COLUMNS, file=io.StringIO(), color_system="truecolor", force_terminal=True)
@@ -96,7 +95,7 @@ pre {{ margin: 0; padding: 22px 28px 24px; font: 14px/1.32 "DejaVu Sans Mono", M
 
 
 def keep(name: str, png: bytes) -> None:
-    """In 256 colours, which nobody sees and which are a third of the bytes."""
+    """Reduce a picture to 256 colours, which takes a third of the bytes without a visible difference."""
     PICTURES.mkdir(exist_ok=True)
     picture = Image.open(io.BytesIO(png)).convert("RGB").quantize(256, dither=Image.Dither.NONE)
     picture.save(PICTURES / name, optimize=True)

@@ -1,7 +1,7 @@
-"""Writes the table at the top of each page of the reference: its names, with the first sentence of each docstring.
+"""Write the table at the top of each page of the reference: its names, with the first sentence of each docstring.
 
-The pages themselves only name what mkdocstrings puts there, so a reader of a checkout would find no text in them.
-``python docs/reference_tables.py`` writes the tables anew; ``tests/docs/test_reference.py`` compares them.
+Without these tables, the pages in a checkout would contain only the names that mkdocstrings replaces.
+``python docs/reference_tables.py`` writes the tables again; ``tests/docs/test_reference.py`` compares them.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 PAGES = ROOT / "docs" / "reference"
-BY_HAND = {"errors.md"}  # it shows what derives from what, each with its line
+BY_HAND = {"errors.md"}  # its table shows the hierarchy of the errors
 NAMES = re.compile(r"^::: (asyncrec[\w.]*)$", re.MULTILINE)
 HEAD = "| name | first sentence of its docstring |\n|---|---|\n"
 TABLE = re.compile(re.escape(HEAD) + r"(?:\|.*\n)*\n")
 
 
 def with_table(page: Path) -> str:
-    """The text of a page, with its table before the first section."""
+    """Return the text of a page, with its table before the first section."""
     text = TABLE.sub("", page.read_text("utf-8"))
     names = NAMES.findall(text)
     if not names or page.name in BY_HAND:
@@ -44,7 +44,7 @@ def first_sentence(name: str) -> str:
 
 
 def docstring(name: str) -> str:
-    """That of a class or function; for a value, the text below its assignment."""
+    """Return the docstring of a class or function, or the text below the assignment of a value."""
     found = resolved(name)
     if inspect.isclass(found) or inspect.isroutine(found) or inspect.ismodule(found):
         return inspect.getdoc(found) or ""
@@ -56,12 +56,12 @@ def docstring(name: str) -> str:
 def resolved(name: str) -> Any:
     try:
         return resolve_name(name)
-    except (ImportError, AttributeError):  # an integration with what is not installed here
+    except (ImportError, AttributeError):  # an integration with a library that is not installed
         return None
 
 
 def is_message(name: str) -> bool:
-    """A protobuf message, whose class is made by protobuf, docstring and all."""
+    """Return whether a value is a protobuf message, whose class and docstring protobuf generates."""
     return getattr(resolved(name), "__module__", "").endswith("_pb2")
 
 

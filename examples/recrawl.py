@@ -45,11 +45,11 @@ async def fetch_pages(
     for url in urls:  # all tasks share one iterator: each takes the next URL
         try:
             known = await pages.conditions(stored, url)
-            async with session.get(url, headers=known) as answer:
-                if pages.is_temporary(answer.status):
+            async with session.get(url, headers=known) as response:
+                if pages.is_temporary(response.status):
                     count["temporary"] += 1  # the next run tries again
                     continue
-                page = await pages.from_aiohttp(answer, max_bytes=MAX_BYTES, before=known.page)
+                page = await pages.from_aiohttp(response, max_bytes=MAX_BYTES, before=known.page)
         except (aiohttp.ClientError, TimeoutError):
             count["failed"] += 1
             continue

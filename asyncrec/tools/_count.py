@@ -212,7 +212,7 @@ class CountsBy:
         """Parse and count the records. Blocks."""
         if self._conditions is not None:
             records = [records[at] for at in self._conditions.chosen(records)]
-        counts: Counter[str | None] = Counter()
+        found: Counter[tuple[int, Any]] = Counter()  # by the wire format, since most records share few values
         seen: dict[str, None] = {}
         for record in records if self._by is not None else ():
             try:
@@ -221,6 +221,10 @@ class CountsBy:
                 features = {}
             if len(seen) < _MOST_NAMED:
                 seen |= dict.fromkeys(features)
-            values = decoded_of(*features.get(self._by or "", (NONE, b"")))
-            counts[json.dumps(feature_to_json(values)) if len(values) else None] += 1
+            kind, payload = features.get(self._by or "", (NONE, b""))
+            found[kind, tuple(payload) if isinstance(payload, list) else payload] += 1
+        counts: Counter[str | None] = Counter()
+        for (kind, payload), number in found.items():
+            values = decoded_of(kind, list(payload) if isinstance(payload, tuple) else payload)
+            counts[json.dumps(feature_to_json(values)) if len(values) else None] += number
         return len(records), counts, seen
